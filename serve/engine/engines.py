@@ -1,9 +1,10 @@
 """The interface of an engine, and several engines as one."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -115,3 +116,13 @@ class Engines(Engine):
 def one_of(engines: Sequence[Engine]) -> Engine:
     """Return several engines as one. A single engine is not wrapped: each request asks it many times."""
     return engines[0] if len(engines) == 1 else Engines(engines)
+
+
+def settle(future: "asyncio.Future[Any]", result: Any) -> None:
+    """Give a future its result, or an exception, unless it is cancelled."""
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -3,6 +3,10 @@
 The model (weights, metadata) is loaded once and never changes. TorchScript's execution plans, cuDNN's handles
 and the queue belong to one thread: the model is loaded, warmed up and called in that thread alone. The event
 loop only submits jobs.
+
+The thread is a loop: take a batch, launch it, answer the one before, begin the next preparation, fetch. A
+batch is whatever is queued when the model becomes free. Two other threads prepare the next two batches, if
+their jobs have a preparation: on an H200 one thread could decode 8,800 photographs a second, two 10,800.
 """
 
 import asyncio
@@ -11,15 +15,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.batches import Batches
-from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.job_queue import Entry, JobQueue, Source, Wakes
+from lensbox.serve.engine.engines import Engine, settle
+from lensbox.serve.engine.job_queue import LEAST_PREPARED, Entry, JobQueue, Source, Wakes
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics
@@ -29,7 +35,24 @@ _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_SHUTTING_DOWN = "the service is shutting down"
+_PACE_WEIGHT = 0.1
+_PREPARED = 2  # batches that are prepared at a time
+_LOOK = 1.0  # seconds between checks for a closed queue
+
+
+@dataclass
+class _Batch:
+    """A batch taken from the queue. taken: time of `time.monotonic`. prepared: of jobs with a preparation.
+
+    Once the batch is computed, results has a result or an exception for each job. seconds: it took.
+    """
+
+    entries: list[Entry]
+    images: int
+    taken: float
+    prepared: "Future[Any] | None"
+    results: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Instance(Engine):
@@ -55,16 +78,20 @@ class Instance(Engine):
         self._metrics = metrics
         self._source = source or Wakes()
         self._queue = JobQueue(settings.queue_bytes)
-        self.batches = Batches(self._queue, self._source, metrics, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
-        self._is_stopped = False
+        self._preparing = ThreadPoolExecutor(_PREPARED, thread_name_prefix="lensbox-prepare")
+        self._artifact: Artifact | None = None
         self.started = threading.Event()
         self.failure = ""
+        self._taken: deque[_Batch] = deque()  # the first one is computed next
+        self._unanswered: list[Entry] = []  # that were taken
+        self._running = 0  # images that are taken and not computed
+        self._finished = 0.0  # when the last batch was finished; all times are of `time.monotonic`
+        self.seconds_per_image = 0.0  # exponential moving average over about ten batches
         self._call_limit = math.inf  # seconds
-        self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
+        self._call_begun = math.inf  # start of the current call of the model
         self._logged_call = math.inf  # start of the last call that was logged as stuck
-        self._artifact: Artifact | None = None
 
     def start(self) -> None:
         """Start the thread, which loads the model."""
@@ -77,8 +104,7 @@ class Instance(Engine):
 
     def stop(self, timeout: float) -> bool:
         """Refuse new jobs, finish queued jobs, end the thread; return False after `timeout` seconds."""
-        self._is_stopped = True
-        self._queue.close(_SHUTTING_DOWN)
+        self._queue.close("the service is shutting down")
         self._source.wake()
         return self.join(timeout)
 
@@ -97,14 +123,12 @@ class Instance(Engine):
     @property
     def jobs(self) -> int:
         """Number of queued jobs and of images being computed."""
-        return len(self._queue) + self.batches.running
+        return len(self._queue) + self._running
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
-        if self.failure:
-            raise NotReadyError(self._unusable)
-        if self._is_stopped:
-            raise NotReadyError(_SHUTTING_DOWN)
+        if self._queue.closed:
+            raise NotReadyError(self._queue.closed)
         if self._artifact is None:
             raise NotReadyError("the model is still loading")
         if stuck := self.stuck:
@@ -116,17 +140,9 @@ class Instance(Engine):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 
-        def settle(result: Any) -> None:
-            if future.done():
-                return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
         def answer(result: Any) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(settle, result)
+                loop.call_soon_threadsafe(settle, future, result)
 
         entry = self.enqueue(Entry(job, answer, deadline))
         self._source.wake()
@@ -136,11 +152,20 @@ class Instance(Engine):
             entry.is_cancelled = True
 
     def enqueue(self, entry: Entry) -> Entry:
-        """Queue a job, without waking the thread. Raise NotReadyError and OverloadError."""
-        self.ready_artifact()
-        self._check_time(entry.deadline)
+        """Queue a job, without waking the thread. Raise NotReadyError and OverloadError.
+
+        Refuse a job that would wait for more than half of its time: otherwise every job would miss its
+        deadline under overload, and no client would get an answer.
+        """
+        expected = self.seconds_per_image * (self._queue.images + self._running)
+        if 0 < entry.deadline - time.monotonic() < 2 * expected:
+            raise OverloadError(
+                f"queued jobs take {expected:.2f} seconds, more than half of the time limit; try again later"
+            )
         self._queue.put(entry)
         return entry
+
+    # --- the thread ---
 
     def _run(self) -> None:
         try:
@@ -148,13 +173,14 @@ class Instance(Engine):
                 artifact = self._start_up()
                 self.started.set()
                 if artifact is not None:
-                    self.batches.compute(artifact)
+                    self._compute(artifact)
         except BaseException as error:
             # Without this thread, requests would wait for their deadlines while health checks succeed.
             _log.exception("the inference thread failed")
             self._fail(f"the inference thread failed ({type(error).__name__}: {error}); restart the service")
             self.started.set()
-            self.batches.fail(NotReadyError(self._unusable))
+            for entry in self._unanswered:
+                entry.answer(NotReadyError(self._queue.closed))
 
     def _start_up(self) -> Artifact | None:
         begun = time.monotonic()
@@ -169,27 +195,108 @@ class Instance(Engine):
         self._artifact = artifact  # from now on the engine is ready
         return artifact
 
-    def _check_time(self, deadline: float) -> None:
-        """Raise OverloadError if a further job would wait for more than half of its time.
+    def _compute(self, artifact: Artifact) -> None:
+        """Compute batches until the queue is closed and empty."""
+        overlaps = artifact.device.type == "cuda"  # a CPU has computed when a launch returns
+        computed: _Batch | None = None
+        while True:
+            if not self._taken and (computed is None or overlaps):
+                self._source.receive(0.0)
+                self._take(artifact)
+            batch = self._taken[0] if self._taken else None
+            is_ready = batch is not None and (batch.prepared is None or batch.prepared.done())
+            if computed is not None and not (is_ready and overlaps):
+                self._answer(computed)
+                computed = None
+            elif batch is None:
+                if self._queue.closed and not len(self._queue):
+                    return
+                self._source.receive(_LOOK)
+            elif not is_ready:
+                self._take(artifact, min(LEAST_PREPARED, artifact.largest_batch))
+                if batch.prepared is not None and not batch.prepared.done():
+                    self._call_begun = batch.taken  # a decoder that hangs counts as stuck, too
+                    self._source.receive(_LOOK)
+            else:
+                self._taken.popleft()
+                launched = self._launch(artifact, batch.entries, batch.prepared)
+                if computed is not None:
+                    self._answer(computed)
+                if batch.prepared is not None:
+                    self._source.receive(0.0)
+                    self._take(artifact)
+                self._fetch(artifact, batch, launched)
+                computed = batch
+                del batch, launched  # release the images
 
-        Otherwise every job would miss its deadline under overload, and no client would get an answer.
-        """
-        expected = self.batches.seconds_per_image * (self._queue.images + self.batches.running)
-        if 0 < deadline - time.monotonic() < 2 * expected:
-            raise OverloadError(
-                f"queued jobs take {expected:.2f} seconds, more than half of the time limit; try again later"
-            )
+    def _take(self, artifact: Artifact, least_images: int = 1) -> None:
+        """Take a batch, if there is one, and begin its preparation, unless enough are taken."""
+        if len(self._taken) >= _PREPARED:
+            return
+        entries = self._queue.take(artifact.largest_batch, self._running, least_images)
+        if not entries:
+            return
+        self._unanswered += entries
+        now, images, prepared = time.monotonic(), sum(entry.job.images for entry in entries), None
+        if entries[0].job.prepares:
+            jobs = [entry.job for entry in entries]
+            prepared = self._preparing.submit(entries[0].job.prepare, artifact, jobs)
+            prepared.add_done_callback(lambda _: self._source.wake())
+        self._running += images
+        self._taken.append(_Batch(entries, images, now, prepared))
 
-    @contextlib.contextmanager
-    def _call(self) -> Iterator[None]:
-        """Time a call of the model, for `stuck`."""
+    def _launch(
+        self, artifact: Artifact, entries: list[Entry], preparing: "Future[Any] | None" = None
+    ) -> Any:
+        """Launch jobs. Return what `_results` needs, or the exception."""
+        jobs = [entry.job for entry in entries]
         self._call_begun = time.monotonic()
         try:
-            yield
+            return jobs[0].launch(artifact, jobs, None if preparing is None else preparing.result())
+        except Exception as error:
+            return error
         finally:
             self._call_begun = math.inf
 
-    def _check_model(self, artifact: Artifact) -> bool:
+    def _fetch(self, artifact: Artifact, batch: _Batch, launched: Any) -> None:
+        """Wait for the results of a batch."""
+        batch.results = self._results(artifact, batch.entries, launched)
+        batch.prepared, now = None, time.monotonic()
+        batch.seconds = now - max(batch.taken, self._finished)
+        self._finished = now
+        self._running -= batch.images
+        weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
+        self.seconds_per_image += weight * (batch.seconds / batch.images - self.seconds_per_image)
+
+    def _results(self, artifact: Artifact, entries: list[Entry], launched: Any) -> list[Any]:
+        """Return the result of each job, or its exception."""
+        jobs = [entry.job for entry in entries]
+        self._call_begun = time.monotonic()
+        try:
+            if isinstance(launched, Exception):
+                raise launched
+            results = list(jobs[0].fetch(artifact, jobs, launched))
+            if len(results) != len(jobs):
+                raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
+            return results
+        except Exception as error:
+            if not self._is_sound(artifact) or len(entries) == 1:
+                return [error] * len(entries)
+        finally:
+            self._call_begun = math.inf
+        # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
+        return [self._results(artifact, [one], self._launch(artifact, [one]))[0] for one in entries]
+
+    def _answer(self, batch: _Batch) -> None:
+        """Answer a batch, and report it."""
+        for entry, result in zip(batch.entries, batch.results, strict=True):
+            entry.answer(result)
+        del self._unanswered[: len(batch.entries)]
+        self._source.receive(0.0)  # sends the answers, before metrics and a wait
+        waited = [batch.taken - entry.queued for entry in batch.entries]
+        self._metrics.batch_computed(batch.images, batch.seconds, waited)
+
+    def _is_sound(self, artifact: Artifact) -> bool:
         """Return whether the model still passes its self-test after a failure; if not, take it out of use.
 
         A CUDA error such as an illegal access ruins the context: every later call in this process fails.
@@ -199,8 +306,7 @@ class Instance(Engine):
         if self.failure:
             return False
         try:
-            with self._call():
-                failures = artifact.self_test().failures
+            failures = artifact.self_test().failures
         except Exception as error:
             _log.exception("the self-test after a failed request failed")
             failures = [type(error).__name__]
@@ -208,11 +314,7 @@ class Instance(Engine):
             self._fail(f"the self-test fails after an error ({'; '.join(failures)}); restart the service")
         return not failures
 
-    @property
-    def _unusable(self) -> str:
-        return f"the model cannot be used: {self.failure}"
-
     def _fail(self, reason: str) -> None:
         """Take the model out of use, and fail all queued jobs."""
         self.failure = reason
-        self._queue.fail(self._unusable)
+        self._queue.fail(f"the model cannot be used: {reason}")

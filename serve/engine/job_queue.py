@@ -81,7 +81,8 @@ class JobQueue:
                 reason = f"{self._bytes} bytes of images already wait for the model"
                 raise OverloadError(f"{reason}; try again later")
             self._entries.append(entry)
-            self._count(entry, 1)
+            self._bytes += entry.job.nbytes
+            self.images += entry.job.images
 
     def take(self, most_images: int, running: int = 0, least_images: int = 1) -> list[Entry]:
         """Return the next batch: jobs of one group with up to `most_images` images. Fail late jobs.
@@ -140,11 +141,7 @@ class JobQueue:
 
     def _remove(self, entries: list[Entry]) -> None:
         if entries:
-            gone = set(map(id, entries))
+            gone = {id(entry) for entry in entries}
             self._entries = deque(entry for entry in self._entries if id(entry) not in gone)
-            for entry in entries:
-                self._count(entry, -1)
-
-    def _count(self, entry: Entry, sign: int) -> None:
-        self._bytes += sign * entry.job.nbytes
-        self.images += sign * entry.job.images
+            self._bytes -= sum(entry.job.nbytes for entry in entries)
+            self.images -= sum(entry.job.images for entry in entries)

@@ -1,22 +1,22 @@
-"""POST /v1/detect: the parameters and the image of a request, decoding, and its jobs."""
+"""POST /v1/detect: the way of a photograph from the request to its answer."""
 
 from itertools import chain
 from typing import Annotated, Any
 
-from fastapi import Request
 from msgspec import Meta, Struct
+from numpy.typing import NDArray
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.detections import TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.runtime import Photo
-from lensbox.runtime.detect.tiles import Window, merge_tiles, part_of, tile_windows
+from lensbox.runtime.detect.detection import Detections
+from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
-from lensbox.serve.engine.jobs import CodedJob, DetectJob, DetectorJob, Thresholds, TiledJob
+from lensbox.serve.engine.jobs import CodedJob, DetectJob, Thresholds, TiledJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.service import Call
-from lensbox.serve.requests.body import FORM, Body, form_image, media_type, query_parameters
+from lensbox.serve.requests.body import image_file, query_parameters
 
 _FRACTION = {"minimum": 0, "maximum": 1}
 
@@ -47,78 +47,42 @@ class DetectParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         if self.tiles is not None:
             tile_spec(self.tiles)
 
-    @property
-    def thresholds(self) -> Thresholds:
-        """The thresholds of score and IoU. None stands for the model's default."""
-        return self.score_threshold, self.iou_threshold
 
-
-async def detect(request: Request) -> Any:
+async def detect(call: Call) -> Any:
     """Detections in one image.
 
     The body is an image file, or a multipart form with one file, `image` or `file`.
     """
-    return await DetectCall(request).answer()
-
-
-class DetectCall(Call):
-    """A request for the detections in one photograph."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        self.service.decoders.check()
-        self._asked: DetectParameters = query_parameters(request, DetectParameters)
-        self._file: Body = b""
-        self._photo: Photo | None = None
-        self._windows: list[Window] = []
-
-    async def read(self, body: Body) -> list[DetectorJob[Any]]:
-        """Return the job of a photograph, or the jobs of its tiles.
-
-        The engine decodes JPEG files that its GPU takes.
-        """
-        is_form = media_type(self.request.headers.get("content-type", "")) == FORM
-        self._file = await form_image(self.request, body) if is_form else body
-        asked, canvas = self._asked, self.model.metadata.canvas
+    asked: DetectParameters = query_parameters(call.request.scope["query_string"], DetectParameters)
+    decoders, settings, metadata = call.service.decoders, call.service.settings, call.model.metadata
+    decoders.check()
+    file = await image_file(call.request, await call.body(settings.max_body_bytes))
+    thresholds, found = (asked.score_threshold, asked.iou_threshold), None
+    reading = metadata.reading.asked(asked.orientation, full_size=asked.tiles is not None)
+    if call.model.decodes_jpeg and asked.tiles is None:  # the engine's GPU decodes it
+        coded = coded_photo(file, metadata.canvas, reading)
+        if coded is not None and coded.width * coded.height <= settings.max_pixels:
+            found = await call.submit(CodedJob.of(thresholds, coded))
+    if found is None:  # also for a file that the GPU has rejected
+        photo = await decoders.decode(file, metadata.canvas, reading, call.limit.at, call.served.name)
         if asked.tiles is not None:
-            self._photo = await self._decoded(full_size=True)
-            self._windows = await self.in_parser(_tiles, self._photo, canvas, tile_spec(asked.tiles))
-            most = self.model.largest_batch
-            batches = [self._windows[n : n + most] for n in range(0, len(self._windows), most)]
-            return [TiledJob(asked.thresholds, part_of(self._photo, batch), batch) for batch in batches]
-        if self.model.decodes_jpeg:
-            coded = coded_photo(self._file, canvas, self.model.metadata.reading.asked(asked.orientation))
-            if coded is not None and coded.width * coded.height <= self.settings.max_pixels:
-                return [CodedJob.of(asked.thresholds, coded)]
-        return [DetectJob(asked.thresholds, await self._decoded())]
-
-    async def write(self, results: list[Any]) -> Any:
-        """Return the detections. A file that the GPU has rejected is decoded here."""
-        found: Any = results[0]  # Detections; None for a rejected file
-        if self._photo is not None:
-            asked, defaults = self._asked.iou_threshold, self.model.metadata.defaults
-            iou = defaults.iou_threshold if asked is None else asked
-            size = self._photo.width, self._photo.height
-            found = await self.in_parser(merge_tiles, [*chain(*results)], self._windows, *size, iou)
-        elif found is None:
-            (found,) = await self.compute([DetectJob(self._asked.thresholds, await self._decoded())])
-        return found.to_json(self.model.metadata.classes)
-
-    async def _decoded(self, full_size: bool = False) -> Photo:
-        """Return the photograph."""
-        metadata = self.model.metadata
-        return await self.service.decoders.decode(
-            bytes(self._file),
-            metadata.canvas,
-            metadata.reading.asked(self._asked.orientation, full_size),
-            self.limit.at,
-            self.served.name,
-        )
+            found = await _detect_in_tiles(call, photo, tile_spec(asked.tiles), thresholds)
+        else:
+            found = await call.submit(DetectJob(thresholds, photo))
+    return found.to_json(metadata.classes)
 
 
-def _tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Window]:
-    """Return the windows of a photograph. Raise ApiError (422) for too many tiles."""
+async def _detect_in_tiles(
+    call: Call, photo: Photo, spec: TileSpec, thresholds: Thresholds
+) -> Detections[NDArray[Any]]:
+    """Return the detections of a photograph in tiles. Raise ApiError (422) for too many tiles."""
+    size, metadata, most = (photo.width, photo.height), call.model.metadata, call.model.largest_batch
     try:
-        return tile_windows(photo.width, photo.height, canvas, spec)
+        windows = await call.in_parser(tile_windows, *size, metadata.canvas, spec)
     except InputError as error:
         raise ApiError(422, "invalid_parameter", str(error)) from None
+    batches = [windows[n : n + most] for n in range(0, len(windows), most)]
+    jobs = [TiledJob(thresholds, part_of(photo, batch), batch) for batch in batches]
+    found = [*chain(*await call.compute(jobs))]
+    iou = metadata.defaults.iou_threshold if thresholds[1] is None else thresholds[1]
+    return await call.in_parser(merge_tiles, found, windows, *size, iou)

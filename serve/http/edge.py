@@ -2,6 +2,7 @@
 
 import logging
 import re
+import secrets
 import time
 from typing import Any
 
@@ -9,13 +10,16 @@ from opentelemetry import trace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.http.answers import CLIENT_GONE
-from lensbox.serve.http.service import Service
-from lensbox.serve.observability.logs import CURRENT, HEADER, request_id
+from lensbox.serve.http.service import SERVED, Service
+from lensbox.serve.observability.logs import CURRENT
 
 _log = logging.getLogger("lensbox.serve.access")
 
 _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
 _LONGEST_PATH = 1000
+_ID = b"x-request-id"
+# Only characters that cannot break a log line, a header or a query of a log database.
+_VALID_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -47,7 +51,9 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        ids = {"request_id": request_id(scope["headers"])}
+        given = [value for name, value in scope["headers"] if name == _ID]
+        is_valid = len(given) == 1 and _VALID_ID.fullmatch(given[0])  # else ignored
+        ids = {"request_id": given[0].decode() if is_valid else secrets.token_hex(16)}
         span = trace.get_current_span()  # see `tracing`
         if span.is_recording():
             ids["trace_id"] = f"{span.get_span_context().trace_id:032x}"
@@ -60,9 +66,9 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), (HEADER, ids["request_id"].encode()), *_HEADERS]
+                headers = [*message.get("headers", ()), (_ID, ids["request_id"].encode()), *_HEADERS]
                 headers.append(_DOCS_POLICY if scope["path"] == "/docs" else _POLICY)
-                if (served := scope.get("lensbox.model")) is not None:
+                if (served := scope.get(SERVED)) is not None:
                     headers += served.headers
                 if self._service.draining:
                     headers.append((b"connection", b"close"))
@@ -76,7 +82,7 @@ class Edge:
 
     def _report(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log an answered request. The endpoint stores itself and the model in the scope."""
-        endpoint, served = scope.get("route"), scope.get("lensbox.model")
+        endpoint, served = scope.get("route"), scope.get(SERVED)
         route = getattr(endpoint, "path", _NO_ENDPOINT)  # as declared
         model = (served.name, served.version) if served is not None else ()
         self._service.metrics.request_answered(route, status, seconds, *model)

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from fastapi import Request
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 from torch import Tensor
@@ -46,44 +45,28 @@ _IS_OF_IMAGES = re.compile(rb'"predictions"\s*:\s*\[\s*\[\s*[\[\]]')
 Sizes = tuple[int, ...] | None
 
 
-async def loss(request: Request) -> Any:
+async def loss(call: Call) -> LossAnswer:
     """The loss of predicted boxes against target boxes: the detector's own loss, or else the GIoU loss.
 
     The body is JSON, whatever Content-Type says.
     """
-    return await LossCall(request).answer()
-
-
-class LossCall(Call):
-    """A request for a loss."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        query_parameters(request, NoParameters)
-        if "loss" not in self.model.metadata.methods:
-            message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
-            raise ApiError(422, "no_loss", message)
-        self.largest_body = self.settings.max_json_bytes
-
-    async def read(self, body: Body) -> list[LossJob]:
-        """Return the job in a body."""
-        self._job, self._sizes = await self.in_parser(read_loss_request, body, self.settings.max_boxes)
-        return [self._job]
-
-    async def write(self, results: list[Any]) -> LossAnswer:
-        """Return the loss, with its gradient on request."""
-        (found,) = results
-        answer = LossAnswer(found.value, int((self._job.targets[..., 3] != 0).sum()))
-        if not self._job.gradient:
-            return answer
-        if found.gradient is None:
-            message = "gradient must be left out: the detector's own loss has no gradient"
-            raise ApiError(422, "unsupported_loss", message)
-        images, sizes = found.gradient.tolist(), self._sizes
-        answer.gradient = (
-            images if sizes is None else [image[:n] for image, n in zip(images, sizes, strict=True)]
-        )
+    query_parameters(call.request.scope["query_string"], NoParameters)
+    if "loss" not in call.model.metadata.methods:
+        message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
+        raise ApiError(422, "no_loss", message)
+    settings = call.service.settings
+    body = await call.body(settings.max_json_bytes)
+    job, sizes = await call.in_parser(read_loss_request, body, settings.max_boxes)
+    found = await call.submit(job)
+    answer = LossAnswer(found.value, int((job.targets[..., 3] != 0).sum()))
+    if not job.gradient:
         return answer
+    if found.gradient is None:
+        message = "gradient must be left out: the detector's own loss has no gradient"
+        raise ApiError(422, "unsupported_loss", message)
+    images = found.gradient.tolist()
+    answer.gradient = images if sizes is None else [one[:n] for one, n in zip(images, sizes, strict=True)]
+    return answer
 
 
 def read_loss_request(body: Body, max_boxes: int) -> tuple[LossJob, Sizes]:

@@ -1,6 +1,5 @@
 """The repository extension of protocol v2: index, load and unload models."""
 
-import math
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -9,8 +8,7 @@ from msgspec.json import Decoder
 
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.service import service_of
-from lensbox.serve.requests.body import read_json, receive
-from lensbox.serve.requests.limits import LIMIT, TimeLimit
+from lensbox.serve.requests.body import TimeLimit, read_json, receive
 
 _LARGEST = 1 << 16  # bytes of a body
 _FAILED = "the load failed; the log of the service and the holder of the admin key see the reason"
@@ -97,12 +95,10 @@ async def _change(request: Request, action: str) -> dict[str, str]:
 async def _read(request: Request) -> _Question:
     """Return the question in a body, which may be empty. Raise what `receive` and `read_json` raise."""
     try:
-        content = await receive(request, _LARGEST, service_of(request).settings)
+        with TimeLimit() as limit:
+            content = await receive(request, _LARGEST, limit, service_of(request).settings)
     except ApiError as error:
         if error.code != "empty_body":
             raise
         return _Question()
-    finally:
-        limit: TimeLimit = request.scope[LIMIT]
-        limit.set(math.inf)  # a load takes its time
     return read_json(content, _QUESTION, 400, "invalid_parameter")

@@ -10,20 +10,21 @@ from fastapi import Request, Response
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
+from lensbox.serve.engine.engines import Model
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.http.answers import answer_to, json_response
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.observability.metrics import Metrics, State
-from lensbox.serve.requests.body import Body, receive
+from lensbox.serve.requests.body import Body, TimeLimit, receive, time_limit
 from lensbox.serve.requests.decoding import Decoders, in_thread
-from lensbox.serve.requests.limits import LIMIT, TimeLimit, time_limit
 from lensbox.serve.settings import Settings
 
 Result = TypeVar("Result")
 Returned = TypeVar("Returned")
 
+SERVED = "lensbox.model"  # key of the ASGI scope
 _IN_FLIGHT = 2  # jobs of a request: the engine need not wait, and serves other requests in between
 _PAUSE = 0.02  # seconds before the engine is asked again
 
@@ -47,25 +48,21 @@ class Service:
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         self.json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
 
-    def admit(self, request: Request) -> ModelVersion:
-        """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
+    def admit(self, request: Request, limit: TimeLimit) -> "Call":
+        """Shed load: admit or refuse a request, before its body is read.
 
-        The request holds this version until `release`. Store it in the scope, for `model_of`, for the headers
-        of the answer, and for metrics. Raise NotReadyError; ApiError (404); OverloadError at `max_requests`.
+        The request holds the version of its model until its answer is ready. Store the version in the scope,
+        for the headers of the answer, metrics and logs. Raise NotReadyError; ApiError (404); OverloadError at
+        `max_requests`.
         """
         served = model_of(request)
-        served.engine.ready_artifact()
-        request.scope["lensbox.model"] = served
+        model = served.engine.ready_artifact()
+        request.scope[SERVED] = served
         if self.in_progress >= self.settings.max_requests:
             raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
         served.in_progress += 1
         self.in_progress += 1
-        return served
-
-    def release(self, served: ModelVersion) -> None:
-        """Count the end of an admitted request, whose answer is ready."""
-        served.in_progress -= 1
-        self.in_progress -= 1
+        return Call(request, self, served, model, limit)
 
     def check_ready(self) -> None:
         """Raise NotReadyError unless the service can take images for all its models."""
@@ -100,100 +97,49 @@ def service_of(request: Request) -> Service:
 
 
 def model_of(request: Request) -> ModelVersion:
-    """Return the model of an admitted request; else the one that the path names, or the default model.
-
-    Raise what `Models.find` raises.
-    """
-    admitted: ModelVersion | None = request.scope.get("lensbox.model")
-    if admitted is not None:
-        return admitted
+    """Return the model that the path names, or the default model. Raise what `Models.find` raises."""
     models, names = service_of(request).models, request.path_params
-    return models.find(names["name"], names.get("version")) if "name" in names else models.default
+    return models.find(names["name"], names.get("version")) if "name" in names else models.all[0]
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """One method of one path: an ASGI application with the rules for its requests.
-
-    answer: returns a response or what becomes JSON, or raises an exception (see `answers.answer_to`).
-    is_open: requests need no API key. is_probe: requests are logged at debug level and not traced.
-    is_admitted: requests pass admission control.
-
-    For the OpenAPI document, beside the docstring of `answer`: tag ("" leaves the path out), answers (type of
-    the answer), query (type of its parameters).
-    """
-
-    method: str
-    path: str
-    answer: Callable[[Request], Awaitable[Any]]
-    tag: str = ""
-    answers: type[Any] | None = None
-    query: type[Struct] | None = None
-    is_open: bool = False
-    is_probe: bool = False
-    is_admitted: bool = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["route"] = self  # for metrics and logs
-        request = Request(scope, receive, send)
-        service, served = service_of(request), None
-        try:
-            try:
-                if not self.is_open:
-                    service.keys.check(request.headers)
-                limit = TimeLimit()
-                if self.is_admitted:
-                    limit = time_limit(request.headers)
-                    served = service.admit(request)
-                scope[LIMIT] = limit
-                with limit:
-                    answer = await self.answer(request)
-                response = answer if isinstance(answer, Response) else json_response(answer)
-            except (Exception, asyncio.CancelledError) as error:
-                response = answer_to(error, scope)
-        finally:
-            if served is not None:
-                service.release(served)  # before a client that does not read
-        await response(scope, receive, send)
-
-
 class Call:
-    """A request that computes, of v1 or v2: read jobs from its body, compute them, write the answer.
+    """An admitted request, which computes. Its version of the model stays the same until the answer."""
 
-    The model stays the same until the answer. `read` and `write` differ by endpoint. The constructor may
-    refuse a request before its body is read.
-    """
+    request: Request
+    service: Service
+    served: ModelVersion
+    model: Model
+    limit: TimeLimit
 
-    def __init__(self, request: Request) -> None:
-        self.request, self.service, self.served = request, service_of(request), model_of(request)
-        self.settings, self.engine = self.service.settings, self.served.engine
-        self.model = self.engine.ready_artifact()
-        self.limit: TimeLimit = request.scope[LIMIT]
-        self.largest_body = self.settings.max_body_bytes
+    async def body(self, most: int) -> Body:
+        """Return the body, of at most so many bytes. See `receive`."""
+        return await receive(self.request, most, self.limit, self.service.settings)
 
-    async def read(self, body: Body) -> Sequence[Job[Any]]:
-        """Return the jobs of a request."""
-        raise NotImplementedError
+    async def submit(self, job: Job[Result]) -> Result:
+        """Return the result of a job."""
+        return await self.served.engine.submit(job, self.limit.at)
 
-    async def write(self, results: list[Any]) -> Any:
-        """Return the answer: a response, or what becomes JSON. results: of the jobs, in order."""
-        raise NotImplementedError
+    async def compute(self, jobs: Sequence[Job[Result]]) -> list[Result]:
+        """Return the results of jobs, in order. After an error, submit no further job.
 
-    async def answer(self) -> Any:
-        """Return the answer to the request."""
-        jobs = await self.read(await receive(self.request, self.largest_body, self.settings))
-        return await self.write(await self.compute(jobs))
-
-    async def compute(self, jobs: Sequence[Job[Any]]) -> list[Any]:
-        """Return the results of jobs. After an error, submit no further job."""
+        Wait for memory if there is none for a later job, as the work so far would be lost.
+        """
         if len(jobs) == 1:
-            return [await self.engine.submit(jobs[0], self.limit.at)]
+            return [await self.submit(jobs[0])]
         results: list[Any] = [None] * len(jobs)
         numbers = iter(range(len(jobs)))
 
         async def work() -> None:
             for number in numbers:
-                results[number] = await self._submit(jobs[number], is_first=number == 0)
+                while True:
+                    try:
+                        results[number] = await self.submit(jobs[number])
+                        break
+                    except OverloadError:
+                        if number == 0:
+                            raise
+                    await asyncio.sleep(_PAUSE)
 
         workers = [asyncio.create_task(work()) for _ in range(_IN_FLIGHT)]
         try:
@@ -207,12 +153,48 @@ class Call:
         """Call a function in the thread that reads and writes what takes long."""
         return await in_thread(self.service.json_parser, function, *arguments)
 
-    async def _submit(self, job: Job[Result], is_first: bool) -> Result:
-        """Submit a job; wait for memory if there is none, as the work so far would be lost."""
-        while True:
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path: an ASGI application with the rules for its requests.
+
+    answer: returns a response or what becomes JSON, or raises an exception (see `answers.answer_to`). It
+    takes a Call if requests are admitted, else a Request. is_open: requests need no API key. is_probe:
+    requests are logged at debug level and not traced. is_admitted: requests pass admission control.
+
+    For the OpenAPI document, beside the docstring of `answer`: tag ("" leaves the path out), answers (type of
+    the answer), query (type of its parameters).
+    """
+
+    method: str
+    path: str
+    answer: Callable[[Any], Awaitable[Any]]
+    tag: str = ""
+    answers: type[Any] | None = None
+    query: type[Struct] | None = None
+    is_open: bool = False
+    is_probe: bool = False
+    is_admitted: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # for metrics and logs
+        request = Request(scope, receive, send)
+        service, call = service_of(request), None
+        try:
             try:
-                return await self.engine.submit(job, self.limit.at)
-            except OverloadError:
-                if is_first:
-                    raise
-            await asyncio.sleep(_PAUSE)
+                if service.keys.api and not self.is_open:
+                    service.keys.check(request.headers)
+                if self.is_admitted:
+                    with time_limit(request.headers) as limit:
+                        call = service.admit(request, limit)
+                        answer = await self.answer(call)
+                else:
+                    answer = await self.answer(request)
+                response = answer if isinstance(answer, Response) else json_response(answer)
+            except (Exception, asyncio.CancelledError) as error:
+                response = answer_to(error, scope)
+        finally:
+            if call is not None:  # before a client that does not read
+                call.served.in_progress -= 1
+                service.in_progress -= 1
+        await response(scope, receive, send)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 import torch
-from fastapi import Request, Response
+from fastapi import Response
 from msgspec import UNSET, Meta, Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -111,35 +111,24 @@ class InferRequest(NamedTuple):
     timeout: float | None = None
 
 
-async def infer(request: Request) -> Any:
+async def infer(call: Call) -> Response:
     """Detections on canvases."""
-    return await InferCall(request).answer()
-
-
-class InferCall(Call):
-    """A request of protocol v2."""
-
-    async def read(self, body: Body) -> list[CanvasJob]:
-        """Return the jobs of a body, of a batch each. Binary tensors are not touched."""
-        tensors = model_tensors(self.model.metadata)
-        value = self.request.headers.get(HEADER_LENGTH)
-        json_length = header_length(value, len(body), self.settings.max_json_bytes)
-        if json_length <= _INLINE:
-            self._question = read_infer_request(body, json_length, tensors)
-        else:
-            self._question = await self.in_parser(read_infer_request, body, json_length, tensors)
-        if self._question.timeout is not None:
-            self.limit.sooner(self._question.timeout)
-        job = self._question.job
-        check_answer_size(job.images, self._question.wanted, tensors[1])
-        return [replace(job, canvases=part) for part in job.canvases.split(self.model.largest_batch)]
-
-    async def write(self, results: list[Outputs]) -> Response:
-        """Return the outputs."""
-        arguments = self._question, self.served, results
-        if sum(values.nbytes for part in results for values in part.values()) <= _INLINE:
-            return infer_answer(*arguments)
-        return await self.in_parser(infer_answer, *arguments)
+    settings, tensors = call.service.settings, model_tensors(call.model.metadata)
+    body = await call.body(settings.max_body_bytes)
+    json_length = header_length(call.request.headers.get(HEADER_LENGTH), len(body), settings.max_json_bytes)
+    if json_length <= _INLINE:
+        question = read_infer_request(body, json_length, tensors)
+    else:
+        question = await call.in_parser(read_infer_request, body, json_length, tensors)
+    if question.timeout is not None:
+        call.limit.sooner(question.timeout)
+    job = question.job
+    check_answer_size(job.images, question.wanted, tensors[1])
+    parts = job.canvases.split(call.model.largest_batch)
+    results = await call.compute([replace(job, canvases=part) for part in parts])
+    if sum(values.nbytes for part in results for values in part.values()) <= _INLINE:
+        return infer_answer(question, call.served, results)
+    return await call.in_parser(infer_answer, question, call.served, results)
 
 
 def header_length(value: str | None, body_length: int, most: int) -> int:

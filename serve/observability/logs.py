@@ -1,12 +1,9 @@
-"""Request IDs, and log records as text or JSON lines, which never wait for a reader of stderr."""
+"""Log records as text or JSON lines, which never wait for a reader of stderr."""
 
 import json
 import logging
-import re
-import secrets
 import sys
 import time
-from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from logging.handlers import QueueHandler, QueueListener
@@ -17,24 +14,11 @@ from lensbox.cli.command import start_reporting
 
 _log = logging.getLogger(__name__)
 
-HEADER = b"x-request-id"
-
 _MOST_LINES = 1000  # that wait for a reader
 _FLUSH_TIMEOUT, _POLL = 1.0, 0.005  # seconds
 
-# Only characters that cannot break a log line, a header or a query of a log database.
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
-
-
 CURRENT: ContextVar[dict[str, str]] = ContextVar("lensbox_request_ids")
 """The IDs of the current request, request_id and, with traces, trace_id. Not set outside of a request."""
-
-
-def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the ID in a request's X-Request-ID, or a random one. Ignore malformed and repeated IDs."""
-    ids = [value for name, value in headers if name == HEADER]
-    is_valid = len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0])
-    return ids[0].decode() if is_valid else secrets.token_hex(16)
 
 
 class JsonFormatter(logging.Formatter):

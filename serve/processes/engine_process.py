@@ -25,12 +25,19 @@ from lensbox.common.machine import exempt_objects
 from lensbox.serve.engine.engines import RemoteModelInfo
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.job_queue import Entry
+from lensbox.serve.errors import ApiError
 from lensbox.serve.loading import load_model
 from lensbox.serve.models.control import BEAT, EngineAddress, Loaded
 from lensbox.serve.models.files import Content
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.arena import framed, unframed
-from lensbox.serve.processes.messages import Answer, Request, is_defect, packed_answers, request_decoder
+from lensbox.serve.processes.messages import (
+    Answer,
+    Request,
+    framed,
+    packed_answers,
+    request_decoder,
+    unframed,
+)
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
 
@@ -92,21 +99,24 @@ def until_given_up(engine: Instance, beat: Callable[[], None]) -> str:
 
 
 class FrontEnd:
-    """A connected front end. Its greeting has the key and the shared memory with the tensors of its jobs."""
+    """A connected front end. Its greeting has the key and the shared memory with the tensors of its jobs.
+
+    answers: to send, of jobs that are done. unsent: bytes that did not fit into the socket.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.answers: list[Answer] = []
+        self.unsent = bytearray()
         self._decoder: Any = None
         self._received = bytearray()
-        self._unsent = bytearray()
         self._entries: dict[int, Entry] = {}
-        self._answers: list[Answer] = []
 
     def receive(self, engine: Instance, key: bytes) -> bool:
         """Submit and cancel jobs as the received messages say. Return False if the front end is gone."""
-        if self._decoder is None:
-            return self._greet(engine, key)
         try:
+            if self._decoder is None:
+                return self._greet(engine, key)
             piece = self.connection.recv(_READ_AHEAD)
         except BlockingIOError:
             return True
@@ -119,17 +129,11 @@ class FrontEnd:
 
     def send(self) -> None:
         """Send the answers to all jobs that are done, as one message: each message may wake a process."""
-        if self._answers:
-            answers, self._answers = self._answers, []
-            self._unsent += framed(packed_answers(answers))
-        if self._unsent:
-            with contextlib.suppress(OSError):  # full; or gone, as `receive` finds out
-                del self._unsent[: self.connection.send(self._unsent)]
-
-    @property
-    def waits_for(self) -> int:
-        """The events that `epoll` should tell of."""
-        return select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
+        if self.answers:
+            self.unsent += framed(packed_answers(self.answers))
+            self.answers = []
+        with contextlib.suppress(OSError):  # full; or gone, as `receive` finds out
+            del self.unsent[: self.connection.send(self.unsent)]
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
@@ -138,13 +142,8 @@ class FrontEnd:
         self.connection.close()
 
     def _greet(self, engine: Instance, key: bytes) -> bool:
-        """Check the key, take the shared memory, send the model's description."""
-        try:
-            greeting, files, _, _ = socket.recv_fds(self.connection, len(key) + 8, 1)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        """Check the key, take the shared memory, send the model's description. Raise OSError."""
+        greeting, files, _, _ = socket.recv_fds(self.connection, len(key) + 8, 1)
         if not files or not hmac.compare_digest(greeting[: len(key)], key):
             return False
         memory = memoryview(mmap.mmap(files[0], int.from_bytes(greeting[len(key) :], "little")))
@@ -152,7 +151,7 @@ class FrontEnd:
         self._decoder = request_decoder(memory)
         loaded = engine.ready_artifact()
         model = RemoteModelInfo(loaded.metadata, loaded.device, loaded.largest_batch, loaded.decodes_jpeg)
-        self._unsent += framed(pickle.dumps(model))
+        self.unsent += framed(pickle.dumps(model))
         return True
 
     def _handle(self, engine: Instance, request: Request) -> None:
@@ -172,11 +171,8 @@ class FrontEnd:
 
     def _answer(self, number: int, result: Any) -> None:
         del self._entries[number]
-        if not isinstance(result, BaseException):
-            self._answers.append((number, result, None))
-            return
-        self._answers.append((number, None, result))
-        if is_defect(result):
+        self.answers.append((number, result))
+        if isinstance(result, BaseException) and not isinstance(result, (ApiError, CancelledError)):
             _log.error("a request failed", exc_info=result)
 
 
@@ -186,7 +182,7 @@ class FrontEnds:
     def __init__(self, address: EngineAddress) -> None:
         self.engine: Instance
         self._address = address
-        self._by_file: dict[int, FrontEnd] = {}
+        self.connected: dict[int, FrontEnd] = {}  # by the number of the socket
         self._epoll = select.epoll()
         self._wakes = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wakes, select.EPOLLIN)
@@ -198,10 +194,6 @@ class FrontEnds:
         self._listener.bind(self._address.path)
         self._listener.listen(_BACKLOG)
         self._epoll.register(self._listener, select.EPOLLIN)
-
-    @property
-    def connected(self) -> list[FrontEnd]:
-        return list(self._by_file.values())
 
     def wake(self) -> None:
         os.eventfd_write(self._wakes, 1)
@@ -215,14 +207,14 @@ class FrontEnds:
             elif file == self._listener.fileno():
                 self._accept()
             else:
-                self._receive_from(file, self._by_file[file])
+                self._receive_from(file, self.connected[file])
         self._send()  # to jobs that were refused or cancelled
 
     def end(self) -> None:
         """Send the answers, then end the connections: a process that hangs in a driver keeps sockets open."""
         self._listener.close()
         self._send()
-        for front_end in self.connected:
+        for front_end in self.connected.values():
             with contextlib.suppress(OSError):
                 front_end.connection.shutdown(socket.SHUT_RDWR)
 
@@ -234,7 +226,7 @@ class FrontEnds:
             time.sleep(_PAUSE)
             return
         connection.setblocking(False)
-        self._by_file[connection.fileno()] = FrontEnd(connection)
+        self.connected[connection.fileno()] = FrontEnd(connection)
         self._epoll.register(connection, select.EPOLLIN)
 
     def _receive_from(self, file: int, front_end: FrontEnd) -> None:
@@ -245,12 +237,11 @@ class FrontEnds:
             is_connected = False
         if not is_connected:
             self._epoll.unregister(file)
-            del self._by_file[file]
+            del self.connected[file]
             front_end.forget()
 
     def _send(self) -> None:
-        for file, front_end in self._by_file.items():
-            before = front_end.waits_for
-            front_end.send()
-            if front_end.waits_for != before:
-                self._epoll.modify(file, front_end.waits_for)
+        for file, front_end in self.connected.items():
+            if front_end.answers or front_end.unsent:
+                front_end.send()
+                self._epoll.modify(file, select.EPOLLIN | (select.EPOLLOUT if front_end.unsent else 0))

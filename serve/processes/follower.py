@@ -17,7 +17,7 @@ from lensbox.serve.engine.engines import Engine, one_of
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Table
 from lensbox.serve.models.served import Models, ModelVersion
-from lensbox.serve.processes.arena import Arena
+from lensbox.serve.processes.messages import Arena
 from lensbox.serve.processes.remote_engine import RemoteEngine
 
 _TICK, _IDLE_TICK = 0.01, 0.1  # seconds between looks: at connections and requests; at the readiness

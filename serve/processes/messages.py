@@ -1,29 +1,87 @@
-"""The messages between front ends and engines.
+"""The messages between front ends and engines, and the shared memory with the tensors of jobs.
 
 A job is a record of msgspec. Its tensors and files lie in the front end's shared memory, and the message has
 their places. Answers are pickled with their arrays, which is safe here: both ends are processes of one
 service, and engines check a random key. Errors travel as text: not every exception can be pickled.
 """
 
+import mmap
+import os
 import pickle
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.runtime.detect.detection import Detections
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
-Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
-_ERRORS = (OverloadError, NotReadyError, DeadlineError)  # any other is a defect
-_KINDS = (*_ERRORS, RuntimeError)
+_LENGTH = struct.Struct("<Q")  # before each message
+_ALIGNMENT = 64
+Answer = tuple[int, Any]  # number of the job; its result, or an exception
+_ERRORS = {kind.__name__: kind for kind in (OverloadError, NotReadyError, DeadlineError)}
+
+
+class Arena:
+    """An allocator in a shared memory file: a front end writes images, engines read them. First fit.
+
+    The file has no name (memfd): it ends with the last process that uses it, and the size of /dev/shm (small
+    in containers) does not limit it. One thread allocates and frees.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.file = os.memfd_create("lensbox")
+        os.ftruncate(self.file, size)
+        self._memory = mmap.mmap(self.file, size)
+        self.taken: dict[int, int] = {}  # end of each block by its begin
+
+    def allocate(self, nbytes: int) -> int | None:
+        """Return the offset of a new block, a multiple of 64; None if there is no room."""
+        nbytes = -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
+        begin = 0
+        for taken, end in sorted(self.taken.items()):  # a block for each request at most, and some for tiles
+            if taken - begin >= nbytes:
+                break
+            begin = end
+        if begin + nbytes > self.size:
+            return None
+        self.taken[begin] = begin + nbytes
+        return begin
+
+    def free(self, offsets: Iterable[int]) -> None:
+        """Free the blocks at these offsets. Raise KeyError if no block begins there."""
+        for offset in offsets:
+            del self.taken[offset]
+
+    def write(self, blocks: Mapping[int, memoryview]) -> None:
+        """Copy bytes to offsets. Any thread may call it."""
+        for offset, content in blocks.items():
+            self._memory[offset : offset + len(content)] = content
+
+
+def framed(message: bytes) -> bytes:
+    """Return a message with its length."""
+    return _LENGTH.pack(len(message)) + message
+
+
+def unframed(received: bytearray) -> list[bytes]:
+    """Remove and return the complete messages at the beginning."""
+    messages, begin = [], 0
+    while len(received) >= begin + _LENGTH.size:
+        end = begin + _LENGTH.size + _LENGTH.unpack_from(received, begin)[0]
+        if len(received) < end:
+            break
+        messages.append(bytes(memoryview(received)[begin + _LENGTH.size : end]))
+        begin = end
+    del received[:begin]
+    return messages
 
 
 class Request(Struct, array_like=True, frozen=True):
@@ -39,7 +97,7 @@ class Request(Struct, array_like=True, frozen=True):
 
 
 def request_message(request: Request, place: Callable[[memoryview], int]) -> bytes:
-    """Return the message with a request. place: copies bytes to the shared memory; returns their offset."""
+    """Return the message with a request. place: returns an offset of the shared memory for these bytes."""
 
     def plain(value: Any) -> tuple[Any, ...]:
         array, is_interleaved = value, False
@@ -75,57 +133,39 @@ def packed_answers(answers: Sequence[Answer]) -> bytes:
 
     One by one, the small arrays would take longer. All detections of an engine have the same outputs.
     """
-    found = [(job, one) for job, one, _ in answers if type(one) is Detections]
-    jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
-    columns = _joined([one for _, one in found]) if found else {}
-    rest = [
-        (job, one, error if error is None else _plain_error(error))
-        for job, one, error in answers
-        if type(one) is not Detections
-    ]
+    jobs, rest = list[tuple[int, int, int, int]](), list[tuple[int, Any, tuple[str, str] | None]]()
+    parts: list[dict[str, Any]] = []
+    for number, one in answers:
+        if type(one) is Detections:
+            jobs.append((number, len(one.scores), one.width, one.height))
+            labels = {} if one.labels is None else {"labels": one.labels}
+            parts.append({"boxes": one.boxes, "scores": one.scores, **labels, **one.extras})
+        elif isinstance(one, BaseException):
+            rest.append((number, None, (type(one).__name__, str(one))))
+        else:
+            rest.append((number, one, None))
+    count, columns = sum(job[1] for job in jobs), {}
+    for name, array in parts[0].items() if parts else ():
+        memory = bytearray().join([np.ascontiguousarray(part[name]).data for part in parts])
+        columns[name] = (count, *array.shape[1:]), array.dtype.str, memory
     return pickle.dumps((jobs, columns, rest), 5)
 
 
 def unpacked_answers(message: bytes) -> list[Answer]:
-    """Return the answers of a message, in any order."""
+    """Return the answers of a message, in any order. A defect of the engine becomes a RuntimeError."""
     jobs, columns, rest = pickle.loads(message)
-    answers: list[Answer] = [
-        (job, one, error if error is None else _KINDS[error[0]](error[1])) for job, one, error in rest
-    ]
+    answers: list[Answer] = []
+    for number, one, error in rest:
+        if error is not None:
+            name, text = error
+            one = _ERRORS[name](text) if name in _ERRORS else RuntimeError(f"{name}: {text}")
+        answers.append((number, one))
     arrays = {name: np.ndarray(*column) for name, column in columns.items()}
     begin = 0
-    for job, count, width, height in jobs:
+    for number, count, width, height in jobs:
         end = begin + count
         parts = {name: array[begin:end] for name, array in arrays.items()}
         boxes, scores, labels = parts.pop("boxes"), parts.pop("scores"), parts.pop("labels", None)
-        answers.append((job, Detections(boxes, scores, labels, parts, width, height), None))
+        answers.append((number, Detections(boxes, scores, labels, parts, width, height)))
         begin = end
     return answers
-
-
-def is_defect(error: BaseException) -> bool:
-    """Return whether an error is none that a job may end with."""
-    return not isinstance(error, (*_ERRORS, CancelledError))
-
-
-def _plain_error(error: BaseException) -> tuple[int, str]:
-    for number, kind in enumerate(_ERRORS):
-        if isinstance(error, kind):
-            return number, str(error)
-    return len(_ERRORS), f"{type(error).__name__}: {error}"
-
-
-def _columns(one: Detections[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    columns = {"boxes": one.boxes, "scores": one.scores, **one.extras}
-    return columns if one.labels is None else {**columns, "labels": one.labels}
-
-
-def _joined(found: Sequence[Detections[NDArray[Any]]]) -> dict[str, tuple[Any, ...]]:
-    """Join the detections; return the arguments of `np.ndarray` for each output."""
-    count = sum(len(one.scores) for one in found)
-    parts = [_columns(one) for one in found]
-    joined: dict[str, tuple[Any, ...]] = {}
-    for name, array in parts[0].items():
-        memory = bytearray().join(np.ascontiguousarray(part[name]).data for part in parts)
-        joined[name] = (count, *array.shape[1:]), array.dtype.str, memory
-    return joined

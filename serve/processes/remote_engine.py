@@ -9,12 +9,18 @@ import socket
 import time
 from typing import Any, TypeVar, cast
 
-from lensbox.serve.engine.engines import Engine, RemoteModelInfo
+from lensbox.serve.engine.engines import Engine, RemoteModelInfo, settle
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
-from lensbox.serve.processes.arena import Arena, framed, unframed
-from lensbox.serve.processes.messages import Request, request_message, unpacked_answers
+from lensbox.serve.processes.messages import (
+    Arena,
+    Request,
+    framed,
+    request_message,
+    unframed,
+    unpacked_answers,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -60,36 +66,34 @@ class RemoteEngine(Engine, asyncio.Protocol):
 
     async def submit(self, job: Job[Result], deadline: float = math.inf) -> Result:
         """See `Engine.submit`."""
-        self.ready_artifact()
-        number, blocks, copies = next(self._numbers), list[int](), list[tuple[int, memoryview]]()
+        number, blocks = next(self._numbers), dict[int, memoryview]()
 
-        def place(memory: memoryview) -> int:
-            offset = self._arena.allocate(memory.nbytes)
+        def place(content: memoryview) -> int:
+            offset = self._arena.allocate(len(content))
             if offset is None:
-                self._arena.free(*blocks)
+                self._arena.free(blocks)
                 raise OverloadError("the shared memory is full of waiting images; try again later")
-            blocks.append(offset)
-            copies.append((offset, memory))
+            blocks[offset] = content
             return offset
 
         request = Request(number, job, time.monotonic(), deadline)  # type: ignore[arg-type]
         message = framed(request_message(request, place))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        if sum(memory.nbytes for _, memory in copies) > _LARGE:
-            copying = loop.run_in_executor(None, self._copy, copies)
+        if sum(map(len, blocks.values())) > _LARGE:
+            copying = loop.run_in_executor(None, self._arena.write, blocks)
             try:
                 await asyncio.shield(copying)
             except asyncio.CancelledError:
-                copying.add_done_callback(lambda _: self._arena.free(*blocks))
+                copying.add_done_callback(lambda _: self._arena.free(blocks))
                 raise
         else:
-            self._copy(copies)
-        if self._transport is None:  # since the copy began
-            self._arena.free(*blocks)
-            raise NotReadyError(self._why_not)
+            self._arena.write(blocks)
         transport = self._transport
-        self._pending[number] = future, blocks
+        if transport is None:  # perhaps since the copy began
+            self._arena.free(blocks)
+            raise NotReadyError(self._why_not)
+        self._pending[number] = future, list(blocks)
         transport.write(message)
         try:
             return await future
@@ -117,8 +121,8 @@ class RemoteEngine(Engine, asyncio.Protocol):
             if self._model is None:
                 self._model = pickle.loads(message)
                 continue
-            for number, result, error in unpacked_answers(message):
-                self._settle(number, result, error)
+            for number, result in unpacked_answers(message):
+                self._end(number, result)
 
     def connection_lost(self, exc: Exception | None) -> None:
         device, was_ready = self._address.device, self._model is not None
@@ -129,8 +133,7 @@ class RemoteEngine(Engine, asyncio.Protocol):
         if self._pending and not self._is_stopped:
             _log.warning("%d requests failed because their engine ended", len(self._pending))
         for number in list(self._pending):
-            error = NotReadyError(f"the engine on {device} has ended; try again later")
-            self._settle(number, None, error)
+            self._end(number, NotReadyError(f"the engine on {device} has ended; try again later"))
         if not self._is_stopped:
             self.start()
 
@@ -149,16 +152,8 @@ class RemoteEngine(Engine, asyncio.Protocol):
                 connection.close()
                 await asyncio.sleep(_RETRY)
 
-    def _copy(self, copies: list[tuple[int, memoryview]]) -> None:
-        for offset, memory in copies:
-            self._arena.write(offset, memory)
-
-    def _settle(self, number: int, result: Any, error: BaseException | None) -> None:
+    def _end(self, number: int, result: Any) -> None:
+        """End a job with its result, or an exception."""
         future, blocks = self._pending.pop(number)
-        self._arena.free(*blocks)
-        if future.done():  # cancelled
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+        self._arena.free(blocks)
+        settle(future, result)

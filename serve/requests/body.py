@@ -1,7 +1,11 @@
-"""Read a request's body under a size limit and a time limit, and the JSON or the form in a body."""
+"""Read a request's query, and its body under a size limit and a time limit: as it is, JSON, or a form."""
 
+import asyncio
 import base64
+import math
+import time
 from functools import lru_cache
+from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -9,45 +13,104 @@ import msgspec
 from fastapi import Request
 from msgspec import Struct
 from msgspec.json import Decoder
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from lensbox.serve.errors import ApiError, shortened
-from lensbox.serve.requests.limits import LIMIT, TimeLimit
+from lensbox.serve.errors import ApiError, DeadlineError, shortened
 from lensbox.serve.settings import Settings
 
 Body = bytes | bytearray
 Typed = TypeVar("Typed")
 
 JSON, FORM = "application/json", "multipart/form-data"
-_IMAGE_FIELDS = ("image", "file")
+_TIMEOUT = "X-Request-Timeout-Ms"
+_MOST_MILLISECONDS = 86_400_000  # a day
 
 
-async def receive(request: Request, limit: int, settings: Settings) -> Body:
+class TimeLimit:
+    """Cancel the current task at a deadline, and raise DeadlineError or the error of `set` in its place.
+
+    The client's own time, if there is one, holds from the beginning on; `set` adds a limit of the service.
+    A hang-up of the client cancels the task, too (`http.connection`), so nothing else watches for it.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self.at = math.inf  # of `time.monotonic`
+        self._client = time.monotonic() + seconds, seconds
+        self._seconds = seconds
+        self._error: ApiError | None = None
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float, error: ApiError | None = None) -> None:
+        """Let the time end after some seconds, or at the client's deadline if that is sooner."""
+        now = time.monotonic()
+        self.at, self._seconds, self._error = now + seconds, seconds, error
+        if self._client[0] < self.at:
+            (self.at, self._seconds), self._error = self._client, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.at < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, self.at - now), self._expire)
+
+    def sooner(self, seconds: float) -> None:
+        """Let the time end earlier, if `seconds` from now is earlier."""
+        if time.monotonic() + seconds < self.at:
+            self.set(seconds)
+
+    def __enter__(self) -> "TimeLimit":
+        self._task = asyncio.current_task()
+        self.set(math.inf)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_over and kind is asyncio.CancelledError:
+            if self._task is not None and hasattr(self._task, "uncancel"):  # from Python 3.11 on
+                self._task.uncancel()
+            late = f"no answer within {self._seconds:g} seconds; try again later"
+            raise self._error or DeadlineError(late) from None
+
+    def _expire(self) -> None:
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def time_limit(headers: Headers) -> TimeLimit:
+    """Return the limit in the header X-Request-Timeout-Ms.
+
+    Raise ApiError (422) unless it is a whole number of milliseconds from 1 to a day.
+    """
+    text = headers.get(_TIMEOUT)
+    if text is None:
+        return TimeLimit()
+    milliseconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if not 1 <= milliseconds <= _MOST_MILLISECONDS:
+        rule = f"must be a whole number of milliseconds from 1 to {_MOST_MILLISECONDS}"
+        raise ApiError(422, "invalid_parameter", f"{_TIMEOUT} {rule}, got {shortened(text)}")
+    return TimeLimit(milliseconds / 1000)
+
+
+async def receive(request: Request, most: int, time: TimeLimit, settings: Settings) -> Body:
     """Return the whole body. Afterwards the request has `answer_timeout` for its answer.
 
-    limit: bytes. Raise ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
+    most: bytes. Raise ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         rule = "Content-Encoding must be identity"
         raise ApiError(415, "unsupported_encoding", f"{rule}, got {shortened(encoding)}")
     declared = request.headers.get("content-length")
-    if declared is not None and int(declared) > limit:  # the parser has checked that the value is a number
-        raise _too_large(limit, f"a Content-Length of {declared}")
-    time: TimeLimit = request.scope[LIMIT]
+    if declared is not None and int(declared) > most:  # the parser has checked that the value is a number
+        raise _too_large(most, f"a Content-Length of {declared}")
     rule = f"the body must arrive within {settings.body_timeout:g} seconds"
     time.set(settings.body_timeout, ApiError(408, "body_timeout", f"{rule}, got an incomplete body"))
-    body = await _collect(request, limit)
-    time.set(settings.answer_timeout)
-    if not body:
-        raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
-    return body
-
-
-async def _collect(request: Request, limit: int) -> Body:
-    """Return the body. Do not copy a body that arrives in a single piece, as most photographs do."""
     body: Body = b""
     is_whole = False
     while not is_whole:
@@ -55,19 +118,22 @@ async def _collect(request: Request, limit: int) -> Body:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk = message.get("body", b"")
-        if len(body) + len(chunk) > limit:  # chunked bodies declare no length
-            raise _too_large(limit, f"at least {len(body) + len(chunk)}")
-        if not body:
+        if len(body) + len(chunk) > most:  # chunked bodies declare no length
+            raise _too_large(most, f"at least {len(body) + len(chunk)}")
+        if not body:  # most photographs arrive in a single piece, which is not copied
             body = chunk
         elif chunk:
             body = body if isinstance(body, bytearray) else bytearray(body)
             body += chunk
         is_whole = not message.get("more_body", False)
+    time.set(settings.answer_timeout)
+    if not body:
+        raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
     return body
 
 
-def _too_large(limit: int, received: str) -> ApiError:
-    return ApiError(413, "body_too_large", f"the body must have at most {limit} bytes, got {received}")
+def _too_large(most: int, received: str) -> ApiError:
+    return ApiError(413, "body_too_large", f"the body must have at most {most} bytes, got {received}")
 
 
 def read_json(text: Any, decoder: Decoder[Typed], status: int, code: str, place: str = "the body") -> Typed:
@@ -94,13 +160,9 @@ class NoParameters(Struct, forbid_unknown_fields=True, frozen=True):
     """The parameters of an endpoint without query parameters."""
 
 
-def query_parameters(request: Request, kind: Any) -> Any:
-    """Return the query parameters of a request. Raise ApiError (422) for an unknown or repeated name."""
-    return _read_query(request.scope["query_string"], kind)
-
-
 @lru_cache(maxsize=64)  # clients repeat their queries, of at most 64 KiB
-def _read_query(query: bytes, kind: Any) -> Any:
+def query_parameters(query: bytes, kind: Any) -> Any:
+    """Return the parameters in a query string. Raise ApiError (422) for an unknown or repeated name."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if len(given := dict(pairs)) < len(pairs):
         raise ApiError(422, "invalid_parameter", f"each parameter must be given once, got {shortened(pairs)}")
@@ -111,16 +173,13 @@ def _read_query(query: bytes, kind: Any) -> Any:
         raise ApiError(422, "invalid_parameter", message) from None
 
 
-def media_type(content_type: str) -> str:
-    """Return the media type of a Content-Type in lower case, without parameters."""
-    return content_type.partition(";")[0].strip().lower()
-
-
-async def form_image(request: Request, body: Body) -> bytes:
-    """Return the content of a form's only field, which is `image` or `file`. Ignore file names.
+async def image_file(request: Request, body: Body) -> bytes:
+    """Return the image file of a request: its body, or the only field of a form. Ignore names of files.
 
     Raise ApiError: 400 for a malformed form, 422 for other fields, several or none.
     """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        return bytes(body)
 
     async def replay() -> Message:
         return {"type": "http.request", "body": bytes(body), "more_body": False}
@@ -129,8 +188,10 @@ async def form_image(request: Request, body: Body) -> bytes:
         limits = {"max_files": 1, "max_fields": 1, "max_part_size": len(body)}
         async with Request(request.scope, replay).form(**limits) as form:
             fields = form.multi_items()
-            if len(fields) != 1 or fields[0][0] not in _IMAGE_FIELDS:
-                raise _invalid(shortened([name for name, _ in fields]) if fields else "none")
+            if len(fields) != 1 or fields[0][0] not in ("image", "file"):
+                got = shortened([name for name, _ in fields]) if fields else "none"
+                rule = "the form must have one field, 'image' or 'file'"
+                raise ApiError(422, "invalid_form", f"{rule}, got {got}")
             field = fields[0][1]
             if isinstance(field, str):  # without a file name, and read as text
                 return field.encode("utf-8" if max(field, default="") > "\xff" else "latin-1")
@@ -141,7 +202,3 @@ async def form_image(request: Request, body: Body) -> bytes:
     except (HTTPException, ValueError, KeyError) as error:
         detail = error.detail if isinstance(error, HTTPException) else error
         raise ApiError(400, "malformed_form", f"the body must be a valid multipart form: {detail}") from None
-
-
-def _invalid(received: str) -> ApiError:
-    return ApiError(422, "invalid_form", f"the form must have one field, 'image' or 'file', got {received}")

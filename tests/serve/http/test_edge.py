@@ -55,6 +55,19 @@ def test_every_answer_has_an_id_and_security_headers(client: httpx.Client) -> No
         assert re.fullmatch("[0-9a-f]{32}", client.request(method, path).headers["x-request-id"])
 
 
+@pytest.mark.parametrize("values", [[""], ["x" * 129], ["two words"], ['a"b'], ["ä"], ["a;b"], ["a", "b"]])
+def test_replaces_invalid_ids_by_random_ones(client: httpx.Client, values: list[str]) -> None:
+    sent = [(b"X-Request-ID", value.encode()) for value in values]
+    made = {client.get("/livez", headers=sent).headers["x-request-id"] for _ in range(2)}
+    assert len(made) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", one) for one in made)
+
+
+def test_keeps_valid_ids(client: httpx.Client) -> None:
+    for value in ("7f3e/1:b=c@d+e~f.g_h-i", "x" * 128):
+        assert client.get("/livez", headers={"X-Request-ID": value}).headers["x-request-id"] == value
+
+
 def test_a_defect_is_answered_with_all_headers_and_without_details(
     start: Start, fake: Any, png: bytes
 ) -> None:

@@ -1,6 +1,7 @@
-"""Jobs and answers as messages."""
+"""Jobs and answers as messages, their framing, and the shared memory."""
 
 import math
+import random
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,13 @@ from lensbox.serve.engine.jobs import (
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.processes.messages import (
     Answer,
+    Arena,
     Request,
+    framed,
     packed_answers,
     request_decoder,
     request_message,
+    unframed,
     unpacked_answers,
 )
 
@@ -99,15 +103,14 @@ def _random(*shape: int) -> NDArray[np.float32]:
 def test_answers_round_trip(named: bool) -> None:
     sent: list[Any] = [_detections(count, named) for count in (3, 0, 1)]
     others = [None, Loss(0.5, None), {"counts": 3}]
-    answers: list[Answer] = [(number, result, None) for number, result in enumerate([*sent, *others])]
-    answers += [(9, None, NotReadyError("ended")), (10, None, KeyError("a defect"))]
-    arrived = unpacked_answers(packed_answers(answers))
-    found = {number: (result, error) for number, result, error in arrived}
-    errors = [(type(found[number][1]), str(found[number][1])) for number in (9, 10)]
+    answers: list[Answer] = list(enumerate([*sent, *others]))
+    answers += [(9, NotReadyError("ended")), (10, KeyError("a defect"))]
+    found = dict(unpacked_answers(packed_answers(answers)))
+    errors = [(type(found[number]), str(found[number])) for number in (9, 10)]
     assert errors == [(NotReadyError, "ended"), (RuntimeError, "KeyError: 'a defect'")]
-    assert [found[number] for number in (3, 4, 5)] == [(other, None) for other in others]
+    assert [found[number] for number in (3, 4, 5)] == others
     for number, one in enumerate(sent):
-        result = found[number][0]
+        result = found[number]
         assert (result.width, result.height, result.extras.keys()) == (one.width, 20, one.extras.keys())
         assert np.array_equal(result.boxes, one.boxes)
         assert np.array_equal(result.scores, one.scores)
@@ -115,3 +118,40 @@ def test_answers_round_trip(named: bool) -> None:
         assert all(np.array_equal(result.extras[name], one.extras[name]) for name in one.extras)
         assert result.boxes.dtype == np.float32
         result.boxes[...] = 0  # writable
+
+
+def test_messages_arrive_whole_in_any_pieces() -> None:
+    messages = [bytes([number % 256]) * size for number, size in enumerate([0, 1, 7, 3000] * 9)]
+    sent, received, found = b"".join(map(framed, messages)), bytearray(), list[bytes]()
+    for begin in range(0, len(sent), 11):
+        received += sent[begin : begin + 11]
+        found += unframed(received)
+    assert found == messages
+    assert not received
+
+
+def test_blocks_never_overlap() -> None:
+    arena = Arena(1 << 16)
+    blocks: dict[int, int] = {}
+    draw = random.Random(0)
+    refused = 0
+    for _ in range(3000):
+        if blocks and draw.random() < 0.5:
+            offset = draw.choice(sorted(blocks))
+            arena.free([offset])
+            del blocks[offset]
+        else:
+            size = draw.randrange(1, 8000)
+            block = arena.allocate(size)
+            if block is None:
+                refused += 1
+                continue
+            assert block % 64 == 0
+            assert block + size <= arena.size
+            assert all(block + size <= begin or block >= begin + taken for begin, taken in blocks.items())
+            blocks[block] = size
+    assert refused > 0
+    for offset in blocks:
+        arena.free([offset])
+    assert not arena.taken
+    assert arena.allocate(1 << 16) == 0  # freed blocks are merged

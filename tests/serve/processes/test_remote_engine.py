@@ -20,8 +20,8 @@ from lensbox.serve.engine.jobs import DetectJob, Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress, new_address
 from lensbox.serve.processes import remote_engine
-from lensbox.serve.processes.arena import Arena, framed
 from lensbox.serve.processes.engine_process import FrontEnds
+from lensbox.serve.processes.messages import Arena, framed
 from lensbox.serve.processes.remote_engine import RemoteEngine
 
 PLAIN = DetectJob((None, None), Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)))
@@ -104,7 +104,7 @@ class Pair:
         self._loop.close()
         self.stop_receiving()
         self.front_ends.end()
-        for front_end in self.front_ends.connected:
+        for front_end in self.front_ends.connected.values():
             front_end.forget()
 
 
@@ -117,13 +117,13 @@ def pair(artifact: Artifact) -> Iterator[Pair]:
 def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
     pair.connect()
     futures = [pair.submit() for _ in range(3)]
-    assert not pair.arena.is_empty
+    assert pair.arena.taken
     for number in (2, 0):
         pair.engine.entries[number].answer(number)
         assert futures[number].result(PATIENCE) == number
     futures[1].cancel()
     wait_until(lambda: pair.engine.entries[1].is_cancelled)
-    wait_until(lambda: pair.arena.is_empty and pair.remote.jobs == 0)
+    wait_until(lambda: not pair.arena.taken and pair.remote.jobs == 0)
     assert pair.remote.ready_artifact().largest_batch == 3
 
 
@@ -134,9 +134,9 @@ def test_the_memory_of_a_job_that_runs_stays_until_its_end(pair: Pair) -> None:
     future.cancel()
     assert pair.answers()  # later messages have arrived
     assert not pair.engine.entries[0].is_cancelled
-    assert not pair.arena.is_empty
+    assert pair.arena.taken
     pair.engine.entries[0].answer("late")
-    wait_until(lambda: pair.arena.is_empty)
+    wait_until(lambda: not pair.arena.taken)
 
 
 @pytest.mark.parametrize("large", [0, 1 << 30])
@@ -151,7 +151,7 @@ def test_large_images_are_copied_in_a_thread(pair: Pair, monkeypatch: pytest.Mon
     too_large = DetectJob((None, None), Photo.of(torch.zeros([3, 800, 800], dtype=torch.uint8)))
     with pytest.raises(OverloadError, match="full of waiting images"):
         pair.submit(too_large).result(PATIENCE)
-    wait_until(lambda: pair.arena.is_empty)
+    wait_until(lambda: not pair.arena.taken)
 
 
 def test_a_defect_fails_one_job_and_is_logged(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +164,7 @@ def test_a_defect_fails_one_job_and_is_logged(pair: Pair, caplog: pytest.LogCapt
     assert good.result(PATIENCE) == "good"
     with pytest.raises(RuntimeError, match=r"ValueError: <unlocked"):
         failed.result(PATIENCE)
-    wait_until(lambda: pair.arena.is_empty and pair.remote.jobs == 0)
+    wait_until(lambda: not pair.arena.taken and pair.remote.jobs == 0)
     assert "a request failed" in caplog.text
 
 
@@ -211,9 +211,9 @@ def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
         pair.remote.ready_artifact()
     pair.connect()
     future = pair.submit()
-    pair.front_ends.connected[0].connection.shutdown(socket.SHUT_RDWR)
+    next(iter(pair.front_ends.connected.values())).connection.shutdown(socket.SHUT_RDWR)
     with pytest.raises(NotReadyError, match="has ended; try again later"):
         future.result(PATIENCE)
-    wait_until(lambda: pair.arena.is_empty)
+    wait_until(lambda: not pair.arena.taken)
     wait_until(lambda: not pair.remote.missing)  # the front end reconnects
     assert pair.answers()

@@ -1,6 +1,8 @@
 """Bad queries and bodies: status and code of the answer, and the words that name argument and value."""
 
+import asyncio
 import json
+import math
 import re
 import struct
 from typing import Any
@@ -8,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from services import problem_of
+
+from lensbox.serve.errors import ApiError, DeadlineError
+from lensbox.serve.requests.body import TimeLimit
 
 _MOST = 2 << 20  # --max-body-mb of the service
 _PART = b'--b\r\nContent-Disposition: form-data; name="image"\r\n\r\nx\r\n'
@@ -153,3 +158,53 @@ def test_rejects_inference_requests(client: httpx.Client, question: Any, words: 
     (message,) = response.json().values()
     assert re.search(words, message), message
     assert len(message) < 400
+
+
+# --- the time limit; `http/test_service.py` has deadlines and hang-ups of clients ---
+
+
+async def _wait(limit: TimeLimit, *times: float, sooner: float = math.inf) -> str:
+    cancelled = asyncio.Event()
+    try:
+        with limit:
+            for seconds in times:
+                limit.set(seconds, ApiError(408, "body_timeout", "too slow") if seconds < 0.5 else None)
+            limit.sooner(sooner)
+            try:
+                await asyncio.sleep(2.0)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+    except ApiError as error:
+        assert cancelled.is_set()
+        await asyncio.sleep(0)  # the task goes on
+        return error.message
+    return "in time"
+
+
+@pytest.mark.parametrize(
+    ("client", "times", "sooner", "message"),
+    [
+        (0.01, [60.0], math.inf, "no answer within 0.01 seconds; try again later"),
+        (60.0, [0.02], math.inf, "too slow"),
+        (0.01, [0.02], math.inf, "no answer within 0.01 seconds; try again later"),
+        (60.0, [0.02, 60.0], 0.03, "no answer within 0.03 seconds; try again later"),
+        (60.0, [0.02, math.inf], math.inf, "in time"),
+    ],
+)
+def test_the_first_deadline_ends_what_a_request_waits_for(
+    client: float, times: list[float], sooner: float, message: str
+) -> None:
+    assert asyncio.run(_wait(TimeLimit(client), *times, sooner=sooner)) == message
+
+
+def test_a_hang_up_is_no_deadline() -> None:
+    async def hang_up() -> None:
+        waiting = asyncio.create_task(_wait(TimeLimit(60.0), 60.0))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(hang_up())
+    assert issubclass(DeadlineError, ApiError)
