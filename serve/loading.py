@@ -47,7 +47,11 @@ def load_model(settings: Settings, content: Content) -> Artifact:
             torch.cuda.set_device(device)  # per thread
         # Parameters of a detector's own loss need gradients, so they must not be inference tensors.
         with torch.inference_mode(False):
-            artifact = _load(settings, content)
+            data = content.read()
+            if settings.public_key is not None:
+                check_signature(content.path, data, content.signature, settings.public_key)
+            load_op_libraries(settings.ops)
+            artifact = load_artifact_bytes(data, str(content.path), settings.device)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
     device = artifact.device
@@ -63,14 +67,6 @@ def load_model(settings: Settings, content: Content) -> Artifact:
     artifact.capture(sizes)
     warm_up(artifact, sizes)
     return artifact
-
-
-def _load(settings: Settings, content: Content) -> Artifact:
-    data = content.read()
-    if settings.public_key is not None:
-        check_signature(content.path, data, content.signature, settings.public_key)
-    load_op_libraries(settings.ops)
-    return load_artifact_bytes(data, str(content.path), settings.device)
 
 
 def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:

@@ -20,19 +20,18 @@ def for_this_machine(settings: Settings) -> tuple[Settings, list[str]]:
     Beside a GPU there is a front end for every two CPUs; on a CPU one, because the model takes the CPUs.
     Raise DeviceError for "all" without a GPU.
     """
-    devices = _device_names(settings.device)
-    most = min(_MOST_FRONTENDS, usable_cpus() // 2) if _uses_gpu(devices[0]) else 1
-    return replace(settings, frontends=settings.frontends or max(1, most)), devices
+    devices = settings.device.split(",")
+    uses_gpu = devices[0].startswith("cuda")
+    if devices[0] in ("all", "auto"):
+        import torch
 
-
-def _device_names(device: str) -> list[str]:
-    if device != "all":
-        return device.split(",")
-    import torch
-
-    if not torch.cuda.is_available():
-        raise DeviceError("device must be usable, got 'all', but torch finds no GPU")
-    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        uses_gpu = torch.cuda.is_available()
+        if devices[0] == "all":
+            if not uses_gpu:
+                raise DeviceError("device must be usable, got 'all', but torch finds no GPU")
+            devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    frontends = settings.frontends or (max(1, min(_MOST_FRONTENDS, usable_cpus() // 2)) if uses_gpu else 1)
+    return replace(settings, frontends=frontends), devices
 
 
 def batch_sizes(largest: int) -> list[int]:
@@ -67,11 +66,3 @@ def _cpu_limit(file: Path) -> float:
         return math.inf if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):  # the root cgroup has no such file
         return math.inf
-
-
-def _uses_gpu(device: str) -> bool:
-    if device != "auto":
-        return device.startswith("cuda")
-    import torch
-
-    return torch.cuda.is_available()

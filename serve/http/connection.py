@@ -24,7 +24,6 @@ HEAD_TIMEOUT = 10.0  # seconds for a head
 STALL_TIMEOUT = 10.0  # seconds in which a client that does not read must take something
 _DISCARDING = 2.0  # seconds in which a refused client may still send, and reads the answer
 _READ_AHEAD = 65_536  # bytes of a body that wait for the app
-_SHORT, _PATIENCE = 1 << 18, 0.5  # bytes of a refused body that are read for so many seconds
 _PROBE = 0.2  # seconds from the end of a client's half to a look whether the client is gone
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TCP_CLOSED = 7  # Linux' state of a connection that was reset
@@ -35,14 +34,13 @@ class Exchange:
     """A request and its answer.
 
     is_whole: the body has arrived. keeps: the client lets the connection open. sent: the answer has begun.
-    discards: nobody reads the body.
     """
 
     def __init__(self, connection: "Connection", scope: Scope, keeps: bool) -> None:
         self._connection = connection
         self.scope = scope
         self.keeps = keeps
-        self.is_whole = self.sent = self.is_done = self.discards = self._is_read = False
+        self.is_whole = self.sent = self.is_done = self._is_read = False
         self.expects_continue = False
         self.body = b""
         self.changed = asyncio.Event()
@@ -68,34 +66,17 @@ class Exchange:
         """Write a part of the answer; wait while the client does not read."""
         connection = self._connection
         if message["type"] == "http.response.start":
-            headers = message["headers"]
-            if not self.is_whole and (b"connection", b"close") not in headers:
-                await self._discard()
             self.sent = True
-            self.keeps = self.keeps and self.is_whole and not connection.is_last(self)
-            connection.write(self._head(message["status"], headers))
+            is_last = connection.is_ending and connection.exchanges[-1] is self
+            self.keeps = self.keeps and self.is_whole and not is_last
+            connection.write(self._head(message["status"], message["headers"]))
             return
         if self.scope["method"] != "HEAD" and (body := message.get("body")):
             connection.write(body)
         if message.get("more_body"):
             await connection.writable.wait()
         else:
-            self.is_done = self.discards = True
-
-    async def _discard(self) -> None:
-        """Wait for the rest of a short body that nobody reads, so that the connection need not end."""
-        length = int(dict(self.scope["headers"]).get(b"content-length", b"0"))
-        if self.expects_continue or not 0 < length <= _SHORT or self._connection.is_broken:
-            return
-        self.discards, self.body = True, b""
-        self._connection.resume_reading()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._until_whole(), _PATIENCE)
-
-    async def _until_whole(self) -> None:
-        while not (self.is_whole or self._connection.is_lost or self._connection.is_broken):
-            self.changed.clear()
-            await self.changed.wait()
+            self.is_done = True
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return the head of an answer. Without a length, the body ends with the connection."""
@@ -128,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._exchanges: deque[Exchange] = deque()  # the first one is being answered
+        self.exchanges: deque[Exchange] = deque()  # the first one is being answered
         self._task: asyncio.Task[None] | None = None
         self._arriving: Exchange | None = None
         self._in_head, self._url, self._headers = True, b"", list[tuple[bytes, bytes]]()
@@ -146,14 +127,14 @@ class Connection(asyncio.Protocol):
     # --- asyncio's calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # not an instance, with other event loops
+        self.transport = cast(asyncio.Transport, transport)  # not an instance, with other event loops
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         own, client = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         self._addresses = tuple(own[:2]), tuple(client[:2])
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.is_broken or self._transport.is_closing():
+        if self.is_broken or self.transport.is_closing():
             return  # discard: a reset could overtake the answer
         if self._in_head and not self._has_head_begun:
             self._has_head_begun, self._since = True, self._loop.time()
@@ -164,13 +145,13 @@ class Connection(asyncio.Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST)
         if max(self._unread, self._head_bytes) > LARGEST_HEAD:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if self._exchanges and self._task is None:
-            self._begin()
+        if self.exchanges and self._task is None:
+            self._task = self._loop.create_task(self._answer(self.exchanges[0]))
 
     def eof_received(self) -> bool:
         """Answer whole requests of a client that sends nothing more."""
         self.is_ending = self.is_broken = True
-        if self._is_tls or not self._exchanges or self._arriving is not None:
+        if self._is_tls or not self.exchanges or self._arriving is not None:
             return False
         self._loop.call_later(_PROBE, self._probe, True)
         return True
@@ -185,7 +166,7 @@ class Connection(asyncio.Protocol):
         self.is_lost = True
         self._connections.discard(self)
         self.writable.set()
-        for exchange in self._exchanges:
+        for exchange in self.exchanges:
             exchange.changed.set()
         self.cancel()
 
@@ -228,18 +209,18 @@ class Connection(asyncio.Protocol):
         ]
         self._in_head, self._unread = False, 0
         self._arriving = exchange
-        self._exchanges.append(exchange)
-        if len(self._exchanges) > 1:
-            self._transport.pause_reading()  # the client sends before it is answered
+        self.exchanges.append(exchange)
+        if len(self.exchanges) > 1:
+            self.transport.pause_reading()  # the client sends before it is answered
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
         if (exchange := self._arriving) is not None:
-            if not exchange.discards:
+            if not exchange.is_done:  # else nobody reads it
                 exchange.body = exchange.body + body if exchange.body else body
                 exchange.changed.set()
             if len(exchange.body) > _READ_AHEAD and not exchange.is_done:
-                self._transport.pause_reading()
+                self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
         if self._parser.should_upgrade() or self._arriving is None:
@@ -263,25 +244,22 @@ class Connection(asyncio.Protocol):
             head += [b"%b: %b\r\n" % header for header in self._headers if header[0] in framing]
             self._feed(b"".join([*head, b"\r\n", data[upgrade.args[0] :]]))
 
-    def _begin(self) -> None:
-        self._task = self._loop.create_task(self._answer(self._exchanges[0]))
-
     async def _answer(self, exchange: Exchange) -> None:
         """Let the app answer a request; then begin the next one, or end the connection."""
         try:
             await self._app(exchange.scope, exchange.receive, exchange.send)
         finally:
             self._task = None
-            self._exchanges.popleft()
+            self.exchanges.popleft()
             if not self.is_lost:
                 self._go_on(exchange)
 
     def _go_on(self, exchange: Exchange) -> None:
         if not exchange.is_done or not exchange.keeps:
-            self._exchanges.clear()
+            self.exchanges.clear()
             self._end(waits=not exchange.is_whole)
-        elif self._exchanges:
-            self._begin()
+        elif self.exchanges:
+            self._task = self._loop.create_task(self._answer(self.exchanges[0]))
         elif self._refusal or self.is_ending:
             self._end(waits=bool(self._refusal))
         else:
@@ -295,7 +273,7 @@ class Connection(asyncio.Protocol):
             self._refusal = _status_line(status) + b"connection: close\r\ncontent-length: 0\r\n\r\n"
         else:
             self._arriving.changed.set()
-        if not self._exchanges:
+        if not self.exchanges:
             self._end(waits=True)
 
     def _end(self, waits: bool) -> None:
@@ -303,70 +281,62 @@ class Connection(asyncio.Protocol):
         self.is_broken = True
         self.write(self._refusal)
         if not waits:
-            self._transport.close()
+            self.transport.close()
             return
         self.resume_reading()
         self._discards_until = self._loop.time() + _DISCARDING
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     def write(self, data: bytes) -> None:
         """Write, unless nobody reads."""
-        if data and not self._transport.is_closing():
+        if data and not self.transport.is_closing():
             self._written += len(data)
-            self._transport.write(data)
+            self.transport.write(data)
 
     def resume_reading(self) -> None:
         """Read again, after too much has been read."""
         with contextlib.suppress(RuntimeError):  # closing
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     # --- the server's calls ---
 
     def look(self, now: float) -> None:
         """End a connection that is idle, silent or stalled for too long."""
-        waiting = self._transport.get_write_buffer_size()
+        waiting = self.transport.get_write_buffer_size()
         if not waiting or self._written - waiting != self._taken:
             self._taken, self._moved = self._written - waiting, now
         limit = HEAD_TIMEOUT if self._has_head_begun else self._keep_alive
         if now - self._moved > STALL_TIMEOUT:
-            self._transport.abort()
+            self.transport.abort()
         elif (self._discards_until and now > self._discards_until) or (
-            not self._exchanges and not self._discards_until and now - self._since > limit
+            not self.exchanges and not self._discards_until and now - self._since > limit
         ):
-            self._transport.close()
-
-    def is_last(self, exchange: Exchange) -> bool:
-        """Return whether the connection ends after the answer to a request."""
-        return self.is_ending and self._exchanges[-1] is exchange
+            self.transport.close()
 
     def end_soon(self) -> None:
         """End the connection after the current answer; at once without one."""
         self.is_ending = True
-        if not self._exchanges and not self._discards_until:
-            self._transport.close()
+        if not self.exchanges and not self._discards_until:
+            self.transport.close()
 
     def cancel(self) -> None:
         """Cancel the request that is being answered."""
         if self._task is not None:
             self._task.cancel()
 
-    def abort(self) -> None:
-        """End the connection at once."""
-        self._transport.abort()
-
     def _probe(self, is_first: bool) -> None:
         """Find out whether a client that has ended its half still reads: a reset follows what nobody reads.
 
         A client ignores interim answers that it has not asked for.
         """
-        if self.is_lost or not self._exchanges or self._exchanges[0].scope["http_version"] != "1.1":
+        if self.is_lost or not self.exchanges or self.exchanges[0].scope["http_version"] != "1.1":
             return
-        raw = self._transport.get_extra_info("socket")
+        raw = self.transport.get_extra_info("socket")
         if raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSED:
-            self.abort()
+            self.transport.abort()
             return
-        if is_first and not self._exchanges[0].sent:
+        if is_first and not self.exchanges[0].sent:
             self.write(_CONTINUE)
         self._loop.call_later(_PROBE, self._probe, False)
 

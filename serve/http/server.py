@@ -145,7 +145,7 @@ class Server:
                 connection.cancel()
             await self._until_closed(_LAST_ANSWERS)
         for connection in list(self._connections):
-            connection.abort()
+            connection.transport.abort()
 
     async def _until_closed(self, seconds: float) -> bool:
         """Wait until all connections are closed. Return False after some seconds."""

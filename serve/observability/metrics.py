@@ -27,15 +27,15 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from lensbox.common.errors import system_reason
 from lensbox.serve.errors import StartupError
+from lensbox.serve.folders import service_folder
 
 if TYPE_CHECKING:
     import torch
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's variable
 _SAMPLING_INTERVAL = 1.0  # seconds
-_LONGEST_FOLDER = 60  # bytes: names of sockets have at most 107, and multiprocessing adds some
+_LONGEST_FOLDER = 52  # bytes: names of sockets have at most 107, and multiprocessing adds some
 
 # From 1 ms (a small batch on a GPU) to 30 s (the default time limit of a request).
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -52,9 +52,9 @@ _shared_folder: str | None = None
 
 
 @contextmanager
-def shared_metrics() -> Iterator[None]:
-    """Create the folder of the service's metrics, which is also multiprocessing's temporary folder. Enter it
-    before starting the first process. Raise StartupError if there is no place for it.
+def shared_metrics(slot: str) -> Iterator[None]:
+    """Create the folder of the service's metrics, which is also multiprocessing's temporary folder, and join
+    it. Enter it before starting the first process. Raise StartupError if there is no place for it.
 
     An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program. Files in
     memory (tmpfs) go on while a disk is full.
@@ -63,13 +63,10 @@ def shared_metrics() -> Iterator[None]:
     if len(os.fsencode(place)) > _LONGEST_FOLDER:
         rule = f"TMPDIR must have at most {_LONGEST_FOLDER} bytes if /dev/shm cannot be written"
         raise StartupError(f"{rule}, got {place}")
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="lensbox-", dir=place, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise StartupError(f"the folder {place} must be writable: {system_reason(error)}") from error
     before = tempfile.tempdir
-    with folder as path:
+    with service_folder(place) as path:
         os.environ[_FOLDER] = tempfile.tempdir = path
+        join_shared_metrics(slot)
         try:
             yield
         finally:
@@ -140,7 +137,7 @@ class Metrics:
         self._requests = make(Counter, "requests", "Requests that were answered", *labels)
         text = "Time from the head of a request to the end of its answer"
         self._request_seconds = make(Histogram, "request_seconds", text, "route", "model")
-        self._of_requests = lru_cache(self._labelled)
+        self._labelled = lru_cache(self._label)
         text = "Time of a stage; see docs/service.md"
         self._stage_seconds = make(Histogram, "stage_seconds", text, "stage", "model")
         self._batch_images = make(Histogram, "batch_images", "Images per batch", "model", buckets=_IMAGES)
@@ -155,11 +152,11 @@ class Metrics:
         self, route: str, status: int, seconds: float, model: str = "", version: str = ""
     ) -> None:
         """Count a request. route: the endpoint's path as declared, to bound the number of labels."""
-        answered, took = self._of_requests(route, status, model, version)
+        answered, took = self._labelled(route, status, model, version)
         answered.inc()
         took.observe(seconds)
 
-    def _labelled(self, route: str, status: int, model: str, version: str) -> tuple[Counter, Histogram]:
+    def _label(self, route: str, status: int, model: str, version: str) -> tuple[Counter, Histogram]:
         requests = self._requests.labels(route, str(status), model, version)
         return requests, self._request_seconds.labels(route, model)
 

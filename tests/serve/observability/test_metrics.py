@@ -145,8 +145,7 @@ def as_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_processes_share_metrics_and_restarts_add_no_files(as_processes: None, tmp_path: Path) -> None:
     answered, slots = "lensbox_requests_total", ("frontend-0", "frontend-1")
     metrics.Metrics().request_answered("/v1/detect", 200, 0.02)  # a single process has no folder
-    with metrics.shared_metrics():
-        metrics.join_shared_metrics("supervisor")
+    with metrics.shared_metrics("supervisor"):
         service = metrics.ServiceCounters()
 
         def scraped() -> Samples:
