@@ -35,7 +35,16 @@ LAYERS = {
     "train": ["settings.py", "photographs.py", "views", "loss", "run", "."],
     "export": ["options.py", "detector", "verify", "plan.py", "pipeline.py", "formats", "."],
     "serve": [
-        *("settings.py", "errors.py", "shutdown.py", "observability", "engine", "requests", "models"),
+        *(
+            "settings.py",
+            "errors.py",
+            "folders.py",
+            "shutdown.py",
+            "observability",
+            "engine",
+            "requests",
+            "models",
+        ),
         *("loading.py", "http", "processes", "ray", "."),
     ],
 }

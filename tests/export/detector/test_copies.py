@@ -310,6 +310,6 @@ class Alone(Sequences):
 
 def test_names_the_line_that_takes_one_dtype() -> None:
     with pytest.raises(
-        ArtifactError, match=r"in float16:\n  .*dtype.*test_reduced\.py:\d+\): convert the input"
+        ArtifactError, match=r"in float16:\n  .*dtype.*test_copies\.py:\d+\): convert the input"
     ):
         in_precision(Alone().eval(), "float16")
