@@ -1,6 +1,6 @@
-"""The cases of the letterbox: RGB frames in memory, fitted to gray canvases."""
+"""The cases of the letterbox: RGB frames in memory, fitted to gray canvases, and to those of ultralytics."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,15 +12,17 @@ import torch.nn.functional as F  # noqa: N812 (the name every torch user knows)
 from torch import Tensor
 
 from lensbox.bench.measure import Case, WrongAnswerError, optional
-from lensbox.ops import letterbox
+from lensbox.common.canvas import Filter
+from lensbox.ops import fit, letterbox
 
 WIDTH, HEIGHT = 1920, 1080
 SIDE = 256  # of the canvas
 FITTED, TOP = 144, 56  # height of a fitted frame of 16:9, and its first row in the canvas
+YOLO_SIDE, YOLO_FITTED, YOLO_TOP = 640, 360, 140
 
 Fit = Callable[[], Tensor]  # returns canvases, uint8 [B, 1, SIDE, SIDE]
 # The largest difference in gray levels: by rounding at other places, by another filter; none for other ways.
-TOLERANCES = {"torch float32, antialias": 2, "OpenCV, INTER_AREA": 16}
+TOLERANCES = {"torch float32, antialias": 2, "OpenCV, INTER_AREA": 16, "lensbox, bilinear": 255}
 
 
 def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
@@ -43,6 +45,17 @@ def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
         ways["Pillow"] = lambda: lambda: pillow_canvas(frame)[None]
         ways["OpenCV, INTER_AREA"] = lambda: _opencv(frame)
     title = f"letterbox, {count} RGB {WIDTH} x {HEIGHT} to gray {SIDE} x {SIDE}, {device.type.upper()}"
+    yield Case(title, device.type, ways, partial(check, expected))
+
+    ways = {
+        "lensbox": partial(_yolo, interleaved, "opencv_linear"),
+        "lensbox, bilinear": partial(_yolo, interleaved, "bilinear"),
+    }
+    if device.type == "cpu":
+        ways["OpenCV, INTER_LINEAR"] = lambda: _opencv_linear(frame)
+    expected = _yolo(list(pixels.permute(0, 3, 1, 2)), "opencv_linear")()
+    size = f"{WIDTH} x {HEIGHT} to {YOLO_SIDE} x {YOLO_SIDE}"
+    title = f"ultralytics' letterbox, {count} RGB {size}, {device.type.upper()}"
     yield Case(title, device.type, ways, partial(check, expected))
 
 
@@ -72,6 +85,24 @@ def _opencv(pixels: Any) -> Fit:
         return torch.from_numpy(whole)[None, None]
 
     return fit
+
+
+def _yolo(frames: Sequence[Tensor], name: Filter) -> Fit:
+    """Make the canvases that ultralytics trains on, with "opencv_linear" to the byte."""
+    return lambda: fit(frames, YOLO_SIDE, YOLO_SIDE, "ultralytics", name, fill=114).canvases
+
+
+def _opencv_linear(pixels: Any) -> Fit:
+    cv2 = optional("cv2")
+    cv2.setNumThreads(torch.get_num_threads())
+
+    def fitted() -> Tensor:
+        small = cv2.resize(pixels, (YOLO_SIDE, YOLO_FITTED), interpolation=cv2.INTER_LINEAR)
+        border = (YOLO_TOP, YOLO_TOP, 0, 0, cv2.BORDER_CONSTANT)
+        whole = cv2.copyMakeBorder(small, *border, value=(114, 114, 114))
+        return torch.from_numpy(whole).permute(2, 0, 1)[None]
+
+    return fitted
 
 
 def _torch(frames: Tensor) -> Fit:
