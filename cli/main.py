@@ -59,8 +59,7 @@ COMMANDS = {
 
 
 @click.group(
-    commands=COMMANDS,
-    context_settings={"show_default": True, "help_option_names": ["-h", "--help"]},
+    commands=COMMANDS, context_settings={"show_default": True, "help_option_names": ["-h", "--help"]}
 )
 @click.version_option(  # versions from the packages' metadata: importing torch is slow
     package_version("lensbox"),

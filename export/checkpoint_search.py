@@ -77,9 +77,7 @@ def _in_mapping(place: tuple[object, ...], mapping: State, wanted: Sequence[Targ
         target, names_of, matched = best[prefix]
         if is_complete(target, matched) and not claimed.issuperset(names_of):
             claimed.update(names_of)
-        elif prefix and claimed.issuperset(
-            names_of
-        ):  # a part of other weights that happens to have such names
+        elif prefix and claimed.issuperset(names_of):  # a part of other weights that has such names
             del best[prefix]
     for prefix, (target, names_of, matched) in best.items():
         state = {
@@ -94,13 +92,13 @@ def _in_order(
     place: tuple[object, ...], values: Sequence[Any], wanted: Sequence[Target]
 ) -> Iterator[Weights]:
     """Yield weights without names."""
-    for target in wanted[:1]:
-        for names in target.orders:
-            state = dict(zip(names, values, strict=False))
-            if 0 < len(names) == len(values) and all(
-                isinstance(value, Tensor) and target.takes(name, value) for name, value in state.items()
-            ):
-                yield Weights(place, target, state, frozenset(names), named=False)
+    whole = wanted[0]
+    for names in whole.orders:
+        state = dict(zip(names, values, strict=False))
+        if 0 < len(names) == len(values) and all(
+            isinstance(value, Tensor) and whole.takes(name, value) for name, value in state.items()
+        ):
+            yield Weights(place, whole, state, frozenset(names), named=False)
 
 
 def _in_optimizer(

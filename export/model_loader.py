@@ -45,10 +45,8 @@ def load_model(
     if takes_weights and weights is not None:
         keywords["weights"] = weights
         if weights_key is not None:
-            raise click.UsageError(
-                f"--weights-key must come with a function that leaves the weights to the export; "
-                f"{name}{signature} reads them"
-            )
+            rule = "--weights-key must come with a function that leaves the weights to the export"
+            raise click.UsageError(f"{rule}; {name}{signature} reads them")
     try:
         signature.bind(**keywords)
     except TypeError as error:
@@ -68,8 +66,7 @@ def load_model(
         load_weights(module, weights, weights_key, f"{name}({', '.join(signature.parameters)})")
     elif weights is None and next(module.parameters(), None) is not None:
         _logger.info("without --weights, the file holds the weights that %s gave its module", name)
-    detector: Any = module  # the export checks the protocol
-    return detector  # type: ignore[no-any-return]
+    return cast(Detector, module)  # the export checks the protocol
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

@@ -67,8 +67,7 @@ class ExportOptions:
         "cpu", "Device for measuring --dtype and target of aoti. The other files run on any device."
     )
     tolerance: Annotated[float, Field(ge=0)] = described(
-        2.0,
-        "Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
+        2.0, "Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written."
     )
     pictures: tuple[Path, ...] = described(
         (), "Photographs for comparing the files, in addition to drawn pictures."

@@ -104,14 +104,7 @@ def _finished(plan: ExportPlan, built: Built, name: str) -> tuple[bytes, Artifac
     # 16 bits round in another way on another device: such a file is held to what was measured on its own.
     devices = {plan.device.type} if dtype in REDUCED else {"cpu", plan.device.type}
     devices &= set(built.devices)
-    verify(
-        content,
-        name,
-        metadata,
-        plan.reference,
-        plan.options,
-        devices=sorted(devices),
-    )
+    verify(content, name, metadata, plan.reference, plan.options, devices=sorted(devices))
     _logger.info(
         "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
         name,

@@ -142,7 +142,9 @@ def _misfit(weights: Weights, whole: Target, maker: str) -> str:
             f"must hold a state dict, names and tensors. The list at {weights.text} has no names: give "
             f"--weights-key {shlex.quote(weights.text)} if it is in the order of the detector's parameters()"
         )
-    given = {name: weights.state[name] for name in weights.state if name not in _spare(weights)}
+    # Without names that count batches, which some libraries leave out and others do not.
+    told = weights.matched.union(weights.others)
+    given = {name: value for name, value in weights.state.items() if name in told}
     expected = {name: target.state[name] for name in target.state if name in given or name in weights.lacking}
     owner = f"the detector's member {target.path}" if target is not whole else "the detector"
     reason = misfit(given, expected, owner) or "the module's own hooks refuse them"
@@ -157,11 +159,6 @@ def _misfit(weights: Weights, whole: Target, maker: str) -> str:
     if not maker.endswith("()") and maker and not weights.lacking and target.state.keys() >= given.keys():
         reason += f". Sizes such as the number of classes are an --option of {maker}"
     return place + reason
-
-
-def _spare(weights: Weights) -> set[str]:
-    """Return the names in a state that count batches, which some libraries leave out and others not."""
-    return weights.state.keys() - weights.matched - set(weights.others)
 
 
 def _read(path: Path) -> Any:

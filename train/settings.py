@@ -114,8 +114,7 @@ class TrainConfig:
         0.15, "A box with at least this share in view is ignored; with less it is background."
     )
     max_targets: Count = described(
-        160,
-        "Target slots per view: fixed shapes can be compiled. The smallest faces of a crowd are ignored.",
+        160, "Target slots per view: fixed shapes can be compiled. The smallest faces of a crowd are ignored."
     )
     max_ignored: Count = described(256, "Slots for ignored boxes per view.")
     min_target_height: NotNegative = described(4.5, "Boxes below this height are ignored.")

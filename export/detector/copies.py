@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -98,12 +98,14 @@ def in_precision(detector: Detector, dtype: str, batch: int | None = None) -> De
     fold_modules(folded)
     if dtype not in REDUCED:
         return cast(Detector, folded)
+    black = torch.zeros(batch or 1, *detector.specification.canvas_shape, dtype=torch.uint8)
     kept: dict[str, int] = {}
     while True:
         network = copy.deepcopy(folded)
         _convert(network, getattr(torch, dtype), kept)
         try:
-            faults = _faults(cast(Detector, network), batch or 1)
+            answer = answer_of(network, black, 0.0, 0.5)
+            faults = answer_faults(answer, detector.specification, len(black))
         except Exception as error:  # whatever the user's code raises if layers have another dtype
             path = _place(error, network)
             reason = f"{str(error).strip().splitlines()[0]}{location(error)}"
@@ -123,7 +125,8 @@ def _convert(network: nn.Module, dtype: torch.dtype, kept: Mapping[str, int]) ->
     converted: dict[nn.Module, nn.Module] = {}  # a layer may have several places
     for place, parent in list(network.named_modules()):
         # MultiheadAttention calls functions with the weights of its layers.
-        if isinstance(parent, nn.MultiheadAttention) or place in kept or _ALL in _levels_above(place, kept):
+        levels_above = [level for path, level in kept.items() if f"{place}.".startswith(f"{path}.")]
+        if isinstance(parent, nn.MultiheadAttention) or place in kept or _ALL in levels_above:
             continue
         if isinstance(parent, nn.TransformerEncoderLayer):
             parent.activation_relu_or_gelu = 0  # the fast path takes all weights in one dtype
@@ -139,10 +142,6 @@ def _convert(network: nn.Module, dtype: torch.dtype, kept: Mapping[str, int]) ->
                 setattr(parent, name, converted.setdefault(layer, _Converted(layer, torch.float32)))
     for place in filter(None, kept):
         network.get_submodule(place).register_forward_pre_hook(_to_float32, with_kwargs=True)
-
-
-def _levels_above(place: str, kept: Mapping[str, int]) -> Iterator[int]:
-    return (level for path, level in kept.items() if f"{place}.".startswith(f"{path}."))
 
 
 def _to_float32(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -174,9 +173,3 @@ def _place(error: BaseException, network: nn.Module) -> str | None:
             found = paths[id(owner)]
         frame = frame.tb_next
     return found
-
-
-def _faults(detector: Detector, batch: int) -> list[str]:
-    """Return the faults of the results for black canvases."""
-    canvases = torch.zeros(batch, *detector.specification.canvas_shape, dtype=torch.uint8)
-    return answer_faults(answer_of(detector, canvases, 0.0, 0.5), detector.specification, batch)

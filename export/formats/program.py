@@ -24,11 +24,7 @@ from lensbox.model.user_errors import is_users, location
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.formats.program_operators import (
-    check_arguments,
-    operator_name,
-    require_allowed,
-)
+from lensbox.runtime.formats.program_operators import check_arguments, operator_name, require_allowed
 from lensbox.runtime.formats.program_schema import GraphError
 
 _logger = logging.getLogger(__name__)

@@ -47,12 +47,6 @@ class Comparer:
         """Return the tolerance of boxes and scores; further outputs have their own."""
         return tolerance_of(self.dtype, self.device, self.boxes)
 
-    def compare_detect(self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]) -> None:
-        """Compare a model in batches. detect: takes canvases on the CPU. Raise as `compare` does."""
-        for batch in batches:
-            found = found_in_batches(detect, self.reference, thresholds, batch)
-            self.compare(self.reference.found(thresholds), found, thresholds, batch)
-
     def compare(
         self,
         expected: Sequence[Detections],

@@ -85,9 +85,10 @@ class Reference:
         canvases = canvases if own is None else torch.cat([own, canvases])
         self.pictures = len(canvases)
         self.canvases = torch.cat([canvases, example_canvases(detector, _NOISE_CANVASES)])
-        operations = _operations(detector, self.canvases[:1], thresholds)
-        if operations > _MOST_OPERATIONS:
-            _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations / 1e9)
+        with _Operations() as operations:
+            answer_of(detector, self.canvases[:1], *thresholds)
+        if operations.count > _MOST_OPERATIONS:
+            _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations.count / 1e9)
             self.canvases = self.canvases[: len(pictures) + _FEW]
             self.pictures = min(self.pictures, len(self.canvases))
             self.batches = tuple(size for size in self.batches if size <= _FEW)
@@ -178,14 +179,6 @@ class _Operations(CallMode):
         if count := flop_registry.get(function.overloadpacket):
             self.count += count(*args, **kwargs, out_val=result)
         return result
-
-
-def _operations(detector: Detector, canvases: Tensor, thresholds: tuple[float, float]) -> int:
-    """Return the number of floating-point operations of `detect`."""
-    with _Operations() as counter:
-        answer_of(detector, canvases, *thresholds)
-    count: int = counter.count
-    return count
 
 
 class _SaturatedScores(TorchFunctionMode):

@@ -16,14 +16,7 @@ from lensbox.export.verify.reference import VALUES, one_thread
 from lensbox.model import Detector, DetectorSpec
 from lensbox.runtime.detect.detection import Detections, detections_in
 from lensbox.runtime.detect.self_test import outputs_in_picture
-from lensbox.runtime.file.self_test import (
-    TOLERANCES,
-    Expected,
-    ExpectedLoss,
-    SelfTest,
-    Tolerance,
-    Tolerances,
-)
+from lensbox.runtime.file.self_test import TOLERANCES, Expected, ExpectedLoss, SelfTest, Tolerance, Tolerances
 from lensbox.runtime.formats.detect_only import Run
 
 _logger = logging.getLogger(__name__)
@@ -172,7 +165,10 @@ def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshol
         base, extras = TOLERANCES.on(device), {}
         for name, values in exact.extras.items():
             by_tf32 = _TF32_SLACK * changes.get(name, 0.0) if device == "cuda" else 0.0
-            extras[name] = base.boxes if name in specification.points else _of_values(device, values, by_tf32)
+            # Integers must be equal unless TF32 changes them.
+            largest = float(values.abs().max()) if values.is_floating_point() and values.numel() else 0.0
+            limit = base.boxes if name in specification.points else max(VALUES[device] * largest, by_tf32)
+            extras[name] = limit
         return dataclasses.replace(base, extras=extras)
 
     extras = {name: values.double() for name, values in exact.extras.items()}
@@ -184,12 +180,6 @@ def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshol
         ExpectedLoss(predictions, targets, float(module.loss(predictions, targets))),
         Tolerances(tolerance("cpu"), tolerance("cuda")),
     )
-
-
-def _of_values(device: str, values: Tensor, by_tf32: float) -> float:
-    """Return the tolerance of an output; integers must be equal unless TF32 changes them."""
-    largest = float(values.abs().max()) if values.is_floating_point() and values.numel() else 0.0
-    return max(VALUES[device] * largest, by_tf32)
 
 
 def _max_error(actual: Tensor, expected: Tensor) -> float:

@@ -13,7 +13,7 @@ from PIL import Image
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.options import ExportOptions
-from lensbox.export.verify.comparer import Comparer
+from lensbox.export.verify.comparer import Comparer, found_in_batches
 from lensbox.export.verify.reference import Reference, one_thread
 from lensbox.model.protocol_check import Answer
 from lensbox.ops import library_path
@@ -106,15 +106,13 @@ def _in_python(artifact: Artifact, comparer: Comparer) -> None:
     batches = {reference.thresholds: sizes, (score, iou / 2): [_OTHER_BATCH]}
     batches.setdefault(metadata.thresholds, [_OTHER_BATCH])
     for thresholds, sizes in batches.items():
-        comparer.compare_detect(artifact.detect, thresholds, sizes)
+        for batch in sizes:
+            found = found_in_batches(artifact.detect, reference, thresholds, batch)
+            comparer.compare(reference.found(thresholds), found, thresholds, batch)
 
 
 def _in_cpp(
-    runner: Path,
-    content: bytes,
-    ops: Sequence[Path],
-    metadata: ArtifactMetadata,
-    comparer: Comparer,
+    runner: Path, content: bytes, ops: Sequence[Path], metadata: ArtifactMetadata, comparer: Comparer
 ) -> None:
     """Compare the answers of `lensbox_runner`, for which the canvases are photographs.
 

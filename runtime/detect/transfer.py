@@ -110,9 +110,7 @@ def packed(boxes: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
     return torch.cat([boxes.flatten(1), scores, counts[:, None].to(scores)], 1)
 
 
-def unpacked(
-    detections: NDArray[np.float32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32], list[int]]:
+def unpacked(detections: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], list[int]]:
     """Return boxes, scores and counts of `packed`."""
     slots = detections.shape[1] // 5
     boxes = detections[:, : 4 * slots].reshape(-1, slots, 4)

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from lensbox.runtime.formats.program_function import Graph, GraphInput, require_own
-from lensbox.runtime.formats.program_operators import (
-    GUARDS,
-    check_arguments,
-    find_operator,
-    operator_name,
-)
+from lensbox.runtime.formats.program_operators import GUARDS, check_arguments, find_operator, operator_name
 from lensbox.runtime.formats.program_schema import (
     ITEM_TYPES,
     GraphError,
