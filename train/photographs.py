@@ -25,7 +25,11 @@ from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.train.settings import TrainConfig, TrainInputs
 
+SIDE = 416
+
 logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 
 def read_training_labels(
@@ -59,12 +63,6 @@ def shared_photographs(images: Sequence[LabelledImage], others: Sequence[Labelle
     """Return the names of photographs that are in both, by name and boxes; names alone may repeat."""
     known = {(image.name, image.boxes.tobytes()) for image in others if len(image.boxes)}
     return [image.name for image in images if (image.name, image.boxes.tobytes()) in known]
-
-
-SIDE = 416
-
-
-Value = TypeVar("Value")
 
 
 class StoreTensors(NamedTuple):

@@ -57,6 +57,11 @@ def test_tiles_cover_the_photograph(
     assert max(view.window[3] for view in views) == size[1]
 
 
+def test_a_part_holds_its_windows_and_no_more() -> None:
+    part = part_of(photo(40, 30), [(5, 8, 15, 18), (12, 3, 22, 9)])
+    assert (part.window, part.pixels.shape) == ((5, 3, 22, 18), (1, 15, 17))
+
+
 def test_rejects_too_many_tiles_and_reduced_photographs() -> None:
     assert len(cut_into_tiles(photo(640, 192), CANVAS, TileSpec(overlap=0, whole=False))) == 2
     with pytest.raises(InputError, match=r"tiles must be at most 4096, got .* of size 1 "):
