@@ -35,17 +35,8 @@ LAYERS = {
     "train": ["settings.py", "photographs.py", "views", "loss", "run", "."],
     "export": ["options.py", "detector", "verify", "plan.py", "pipeline.py", "formats", "."],
     "serve": [
-        *(
-            "settings.py",
-            "errors.py",
-            "folders.py",
-            "shutdown.py",
-            "observability",
-            "engine",
-            "requests",
-            "models",
-        ),
-        *("loading.py", "http", "processes", "ray", "."),
+        *("settings.py", "errors.py", "folders.py", "shutdown.py", "observability", "engine", "requests"),
+        *("models", "loading.py", "http", "processes", "ray", "."),
     ],
 }
 

@@ -102,20 +102,9 @@ class Engines(Engine):
         return [reason for engine in self._engines for reason in engine.missing]
 
     def _chosen(self) -> Engine:
-        """Return the ready engine with the fewest jobs. Raise the first NotReadyError if none is ready."""
-        failures: list[NotReadyError] = []
-        for engine in sorted(self._engines, key=lambda engine: engine.jobs):
-            try:
-                engine.ready_artifact()
-                return engine
-            except NotReadyError as error:
-                failures.append(error)
-        raise failures[0]
-
-
-def one_of(engines: Sequence[Engine]) -> Engine:
-    """Return several engines as one. A single engine is not wrapped: each request asks it many times."""
-    return engines[0] if len(engines) == 1 else Engines(engines)
+        """Return the engine with the fewest jobs of those that are ready, or of all if none is."""
+        ready = [engine for engine in self._engines if not engine.missing]
+        return min(ready or self._engines, key=lambda engine: engine.jobs)
 
 
 def settle(future: "asyncio.Future[Any]", result: Any) -> None:

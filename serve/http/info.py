@@ -70,7 +70,7 @@ async def models(request: Request) -> Any:
     models = service_of(request).models
     models.check_loaded()
     rows = [
-        {"name": served.name, "version": served.version, "default": served is models.default}
+        {"name": served.name, "version": served.version, "default": served is models.all[0]}
         for served in models.wanted
     ]
     return {"models": rows}

@@ -158,7 +158,10 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
-    """Start an app, and stop it in the end, by ASGI's messages. Raise RuntimeError if it cannot start."""
+    """Start an app, and stop it in the end, by ASGI's messages, which FastAPI's telemetry needs, too.
+
+    Raise RuntimeError if it cannot start.
+    """
     asked, told = asyncio.Queue[Message](), asyncio.Queue[Message]()
     scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
     running: Any = app(scope, asked.get, told.put)  # not only an awaitable, but a coroutine

@@ -54,24 +54,19 @@ class Models:
         self.all = models
         self.check_process: Callable[[], None] = lambda: None
 
-    @property
-    def default(self) -> ModelVersion:
-        """The model that answers /v1/detect and /v1/loss."""
-        return self.all[0]
-
     async def start(self) -> None:
         """Begin to load."""
-        self.default.engine.start()
+        self.all[0].engine.start()
 
     async def stop(self, timeout: float) -> bool:
         """Stop. Return False if the engine has not stopped after `timeout` seconds."""
-        return await asyncio.to_thread(self.default.engine.stop, timeout)
+        return await asyncio.to_thread(self.all[0].engine.stop, timeout)
 
     async def order(self, action: str, name: str = "", version: int | None = None) -> Result:
         """Refuse to load and to unload: that needs processes for the engines. Answer the index."""
         if action != "index":
             return Result(0, "a replica of Ray cannot change its model; deploy the other artifact")
-        served = self.default
+        served = self.all[0]
         served.engine.ready_artifact()
         row = {"name": served.name, "version": served.version, "state": "READY", "reason": ""}
         return Result(0, "", [row])
@@ -99,8 +94,3 @@ class Models:
     def wanted(self) -> list[ModelVersion]:
         """The models that are not unloaded."""
         return [served for served in self.all if served.is_wanted]
-
-    @property
-    def jobs(self) -> int:
-        """The number of jobs that have not ended."""
-        return sum(served.engine.jobs for served in self.all)

@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lensbox.serve.engine.engines import Engine, one_of
+from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Table
 from lensbox.serve.models.served import Models, ModelVersion
@@ -139,7 +139,8 @@ class Follower(Models):
                 continue
             served = self._groups.get(row.group)
             if served is None:
-                engine = one_of([RemoteEngine(one, self._arena) for one in row.addresses])
+                engines = [RemoteEngine(one, self._arena) for one in row.addresses]
+                engine = engines[0] if len(engines) == 1 else Engines(engines)
                 engine.start()
                 served = self._groups[row.group] = ModelVersion(engine, row.name, row.version)
             if row.group in self._serving or not served.engine.missing:

@@ -50,6 +50,11 @@ class Running:
         wait_until(lambda: self.client.get("/readyz").status_code == 200)
         return self
 
+    @property
+    def jobs(self) -> int:
+        """The number of jobs that have not ended."""
+        return self.service.models.all[0].engine.jobs
+
     def send(self, path: str, **request: Any) -> None:
         """Send a POST request from a thread; do not wait for its answer."""
         self._sent.append(self._pool.submit(self.client.post, path, **request))

@@ -12,6 +12,7 @@ from services import Running, Start, connect
 from waiting import PATIENCE, wait_until
 
 from lensbox.serve.http import connection as module
+from lensbox.serve.http import server
 
 _LOSS = b'{"predictions":[],"targets":[]}'
 _HEAD = b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % len(_LOSS)
@@ -70,8 +71,10 @@ def test_takes_heads_trailers_and_chunks_below_the_limit(start: Start) -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the timeout."""
+    """Shorten the timeouts, and the time between looks."""
     monkeypatch.setattr(module, "HEAD_TIMEOUT", 0.3)
+    monkeypatch.setattr(module, "STALL_TIMEOUT", 0.5)
+    monkeypatch.setattr(server, "_LOOK", 0.05)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +193,7 @@ def test_answers_a_client_that_has_shut_its_half_down(start: Start, fake: Any) -
         assert _statuses(_rest(connection)) == [b"200"]
 
 
-def test_a_client_that_does_not_read_holds_no_place_and_is_cut_off(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "STALL_TIMEOUT", 0.5)
+def test_a_client_that_does_not_read_holds_no_place_and_is_cut_off(start: Start, soon: None) -> None:
     running = start()
     with connect(running.client.base_url) as connection:
         connection.setblocking(False)

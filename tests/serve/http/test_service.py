@@ -54,7 +54,7 @@ def test_drops_the_job_of_a_client_that_hangs_up(start: Start, fake: Any, png: b
     with connect(running.client.base_url) as connection:
         connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
         connection.sendall(b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1.0000]]}')
-        wait_until(lambda: running.service.models.jobs == 2)
+        wait_until(lambda: running.jobs == 2)
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
     assert running.statuses() == [200]
@@ -91,7 +91,7 @@ def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> N
         assert problem_of(response).message.startswith("X-Request-Timeout-Ms must be a whole number of mill")
     for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
         running.send("/v1/detect", content=png, headers=headers)
-    wait_until(lambda: running.service.models.jobs == 3)
+    wait_until(lambda: running.jobs == 3)
     bodies: dict[str, Any] = {"/v1/detect": {"content": png}, "/v1/loss": {"json": _LOSS}}
     for path, body in bodies.items():
         response = running.client.post(path, **body, headers={"X-Request-Timeout-Ms": "50"})

@@ -138,7 +138,7 @@ def test_the_deadline_or_a_hang_up_ends_a_large_batch(start: Start, fake: Any) -
     assert caught.value.status() == "504"
     wait_until(lambda: running.service.in_progress == 0)
     fake.gate.set()
-    wait_until(lambda: running.service.models.jobs == 0)
+    wait_until(lambda: running.jobs == 0)
     assert len(fake.calls) == 1
     fake.gate.clear()
     images = {"name": "images", "datatype": "UINT8", "shape": [10, 1, 2, 3], "data": [0] * 60}
@@ -149,7 +149,7 @@ def test_the_deadline_or_a_hang_up_ends_a_large_batch(start: Start, fake: Any) -
         wait_until(lambda: len(fake.calls) == 2)
     wait_until(lambda: running.service.in_progress == 0)
     fake.gate.set()
-    wait_until(lambda: running.service.models.jobs == 0)
+    wait_until(lambda: running.jobs == 0)
     assert len(fake.calls) < 6
 
 
@@ -162,7 +162,7 @@ def test_small_requests_come_between_the_parts_of_a_large_one(start: Start, fake
         large = pool.submit(_ten_canvases, server)
         wait_until(lambda: len(fake.calls) == 1)
         running.send("/v1/loss", json={"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]})
-        wait_until(lambda: running.service.models.jobs == 4)  # two images, two that wait as one job, the loss
+        wait_until(lambda: running.jobs == 4)  # two images, two that wait as one job, the loss
         fake.gate.set()
         assert large.result(PATIENCE).as_numpy("boxes")[:, 0, 0].tolist() == list(range(10))
     assert running.statuses() == [200]

@@ -168,10 +168,10 @@ async def _wait(limit: TimeLimit, *times: float, sooner: float = math.inf) -> st
     try:
         with limit:
             for seconds in times:
-                limit.set(seconds, ApiError(408, "body_timeout", "too slow") if seconds < 0.5 else None)
+                limit.set(seconds, ApiError(408, "body_timeout", "too slow") if seconds < 0.1 else None)
             limit.sooner(sooner)
             try:
-                await asyncio.sleep(2.0)
+                await asyncio.sleep(0.2)
             except asyncio.CancelledError:
                 cancelled.set()
                 raise
