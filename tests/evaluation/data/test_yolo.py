@@ -102,6 +102,7 @@ def test_kpt_shape_decides_between_landmarks_and_polygons(
         ("1 a b c d", "a row must be numbers"),
         ("2 0.5 0.5 0.1 0.1", "the class must be one of the 2 names"),
         ("0 nan 0.5 0.1 0.1", "coordinates must be shares of the image"),
+        ("0 0.5 1.02 0.1 0.1", "coordinates must be shares of the image"),
     ],
 )
 def test_bad_rows_are_named_by_line(folder: Path, row: str, words: str) -> None:

@@ -1,9 +1,11 @@
 """Graph passes before compilation change answers only by rounding."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, fx, nn
 
-from lensbox.export.detector.passes import expand_depthwise, lay_out
+from lensbox.export.detector.passes import expand_depthwise, fold_batch_norms, lay_out
 
 
 def traced(module: nn.Module, x: Tensor) -> fx.GraphModule:
@@ -47,6 +49,33 @@ def test_depthwise_convolutions_become_sums() -> None:
         assert expand_depthwise(graph) == 3
         assert [str(node.target) for node in graph.graph.nodes].count("aten.conv2d.default") == 5
         torch.testing.assert_close(graph(images), net(images), rtol=1e-12, atol=1e-12)
+
+
+class Norms(nn.Module):
+    """A batch norm to fold, one behind a result that is used again, and one in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(4, 4, 3, bias=False) for _ in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.norms[0](self.layers[0](x))
+        second = self.layers[1](first)
+        third = self.layers[2](self.norms[1](second) * second.sigmoid())
+        norm: Any = self.norms[2]
+        return nn.functional.batch_norm(third, norm.running_mean, norm.running_var, training=True)
+
+
+def test_batch_norms_are_folded_only_where_values_stay() -> None:
+    net, x = Norms().double(), torch.randn(2, 4, 20, 20, dtype=torch.float64)
+    for norm in net.norms:
+        for values in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
+            values.uniform_(0.5, 2)
+    graph = traced(net, x)
+    fold_batch_norms(graph)
+    assert [str(node.target) for node in graph.graph.nodes].count("aten.batch_norm.default") == 2
+    torch.testing.assert_close(graph(x), net(x), rtol=1e-9, atol=1e-9)
 
 
 def test_sums_of_half_precision_are_rounded_once() -> None:

@@ -1,6 +1,8 @@
-"""Detectors whose results change by themselves: the export says why, and how to export them."""
+"""The limits of a comparison; why the results of a detector change by themselves, and the remedy."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +11,32 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export import save_artifact
+from lensbox.export.verify.comparer import Comparer
 from lensbox.model import DetectorSpec
-from lensbox.runtime import load_artifact
+from lensbox.runtime import Detections, load_artifact
+from lensbox.runtime.detect.self_test import Difference
+
+THRESHOLDS = 0.5, 0.5
+
+
+def comparer(unstable_share: float) -> Comparer:
+    """Return the comparison with a detector of which this share of detections is unstable."""
+    reference: Any = SimpleNamespace(unstable_share=lambda thresholds: unstable_share, slots=None)
+    return Comparer(reference, "float32", "cpu", 0.0)
+
+
+@pytest.mark.parametrize(("shift", "fits"), [(0.1, True), (0.5, False)])
+def test_boxes_may_move_by_a_small_part_of_their_coordinates(shift: float, fits: bool) -> None:
+    boxes, scores = torch.tensor([[1000.0, 1000.0, 1200.0, 1200.0]]), torch.tensor([0.9])
+    compared = comparer(0.0)
+    moved = compared.difference([Detections(boxes, scores)], [Detections(boxes + shift, scores)], THRESHOLDS)
+    assert (compared.faults(moved, THRESHOLDS) == []) is fits
+
+
+@pytest.mark.parametrize(("unmatched", "fits"), [(17, True), (19, False), (20, False)])
+def test_rounding_never_explains_that_nothing_is_in_common(unmatched: int, fits: bool) -> None:
+    difference = Difference(expected=10, unexplained=["others"], unexplained_count=unmatched)
+    assert (comparer(2.0).faults(difference, THRESHOLDS) == []) is fits
 
 
 class Cells(nn.Module):
