@@ -84,10 +84,12 @@ class Engines(Engine):
             engine.start()
 
     def ready_artifact(self) -> Model:
-        return self._chosen().ready_artifact()
+        """Return the model of an engine: of one that decodes no JPEG files, if there is one."""
+        models = [engine.ready_artifact() for engine in self._ready]
+        return min(models, key=lambda model: model.decodes_jpeg)
 
     async def submit(self, job: Job[Result], deadline: float = math.inf) -> Result:
-        return await self._chosen().submit(job, deadline)
+        return await min(self._ready, key=lambda engine: engine.jobs).submit(job, deadline)
 
     def stop(self, timeout: float) -> bool:
         stopped = [engine.stop(timeout) for engine in self._engines]
@@ -101,10 +103,10 @@ class Engines(Engine):
     def missing(self) -> list[str]:
         return [reason for engine in self._engines for reason in engine.missing]
 
-    def _chosen(self) -> Engine:
-        """Return the engine with the fewest jobs of those that are ready, or of all if none is."""
-        ready = [engine for engine in self._engines if not engine.missing]
-        return min(ready or self._engines, key=lambda engine: engine.jobs)
+    @property
+    def _ready(self) -> list[Engine]:
+        """The engines that are ready, or all if none is."""
+        return [engine for engine in self._engines if not engine.missing] or [*self._engines]
 
 
 def settle(future: "asyncio.Future[Any]", result: Any) -> None:

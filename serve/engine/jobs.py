@@ -23,6 +23,9 @@ from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_
 Result = TypeVar("Result")
 Array = np.ndarray[Any, Any]
 Thresholds = tuple[float | None, float | None]
+Found = Detections[NDArray[Any]]
+Outputs = Mapping[str, NDArray[Any]]
+"""The outputs of n canvases by name: see `Artifact.detect`; `counts` is int32 here."""
 
 
 class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
@@ -79,7 +82,7 @@ class DetectorJob(Job[Result], frozen=True):
         return type(self), self.thresholds
 
 
-class DetectJob(DetectorJob[Detections[NDArray[Any]]], frozen=True):
+class DetectJob(DetectorJob[Found], frozen=True):
     """Detect in one photograph."""
 
     photo: Photo
@@ -93,13 +96,11 @@ class DetectJob(DetectorJob[Detections[NDArray[Any]]], frozen=True):
         return artifact.launch([job.photo for job in jobs], *jobs[0].thresholds)
 
     @staticmethod
-    def fetch(
-        artifact: Artifact, jobs: "Sequence[DetectJob]", launched: Launched
-    ) -> list[Detections[NDArray[Any]]]:
+    def fetch(artifact: Artifact, jobs: "Sequence[DetectJob]", launched: Launched) -> list[Found]:
         return artifact.fetch(launched)
 
 
-class CodedJob(DetectorJob[Detections[NDArray[Any]] | None], frozen=True):
+class CodedJob(DetectorJob[Found | None], frozen=True):
     """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
 
     prepares: ClassVar[bool] = True
@@ -137,12 +138,12 @@ class CodedJob(DetectorJob[Detections[NDArray[Any]] | None], frozen=True):
     @staticmethod
     def fetch(
         artifact: Artifact, jobs: "Sequence[CodedJob]", launched: tuple[list[bool], Launched]
-    ) -> list[Detections[NDArray[Any]] | None]:
+    ) -> list[Found | None]:
         found = iter(artifact.fetch(launched[1]))
         return [next(found) if is_decoded else None for is_decoded in launched[0]]
 
 
-class TiledJob(DetectorJob[list[Detections[NDArray[Any]]]], frozen=True):
+class TiledJob(DetectorJob[list[Found]], frozen=True):
     """Detect in some windows of a large photograph, as `Artifact.detect_image` does with tiles.
 
     photo: the part of the photograph that holds the windows. The result has the detections of each window,
@@ -166,15 +167,9 @@ class TiledJob(DetectorJob[list[Detections[NDArray[Any]]]], frozen=True):
         return artifact.launch(views, *jobs[0].thresholds)
 
     @staticmethod
-    def fetch(
-        artifact: Artifact, jobs: "Sequence[TiledJob]", launched: Launched
-    ) -> list[list[Detections[NDArray[Any]]]]:
+    def fetch(artifact: Artifact, jobs: "Sequence[TiledJob]", launched: Launched) -> list[list[Found]]:
         found = iter(artifact.fetch(launched))
         return [list(itertools.islice(found, job.images)) for job in jobs]
-
-
-Outputs = Mapping[str, NDArray[Any]]
-"""The outputs of n canvases by name: see `Artifact.detect`; `counts` is int32 here."""
 
 
 class CanvasJob(DetectorJob[Outputs], frozen=True):
@@ -192,7 +187,11 @@ class CanvasJob(DetectorJob[Outputs], frozen=True):
 
     @staticmethod
     def launch(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> dict[str, Tensor]:
-        canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
+        canvases, parts = jobs[0].canvases, [job.canvases for job in jobs]
+        is_on_gpu = artifact.device.type == "cuda"
+        if is_on_gpu or len(parts) > 1:  # pinned memory is copied to a GPU without a wait
+            sizes = [sum(map(len, parts)), *canvases.shape[1:]]
+            canvases = torch.cat(parts, out=torch.empty(sizes, dtype=canvases.dtype, pin_memory=is_on_gpu))
         return artifact.detect(canvases, *jobs[0].thresholds)
 
     @staticmethod
@@ -238,12 +237,3 @@ class LossJob(Job[Loss], frozen=True):
     @staticmethod
     def fetch(artifact: Artifact, jobs: "Sequence[LossJob]", launched: list[Loss]) -> list[Loss]:
         return launched
-
-
-def _concatenated(tensors: Sequence[Tensor], pinned: bool) -> Tensor:
-    """Concatenate tensors along the first dimension; in pinned memory for the copy to a GPU."""
-    if len(tensors) == 1 and not pinned:
-        return tensors[0]
-    length = sum(len(tensor) for tensor in tensors)
-    batch = torch.empty([length, *tensors[0].shape[1:]], dtype=tensors[0].dtype, pin_memory=pinned)
-    return torch.cat(list(tensors), out=batch)

@@ -4,16 +4,14 @@ from itertools import chain
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
-from numpy.typing import NDArray
 
 from lensbox.common.detections import TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.runtime import Photo
-from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
-from lensbox.serve.engine.jobs import CodedJob, DetectJob, Thresholds, TiledJob
+from lensbox.serve.engine.jobs import CodedJob, DetectJob, Found, Thresholds, TiledJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.service import Call
 from lensbox.serve.requests.body import image_file, query_parameters
@@ -72,9 +70,7 @@ async def detect(call: Call) -> Any:
     return found.to_json(metadata.classes)
 
 
-async def _detect_in_tiles(
-    call: Call, photo: Photo, spec: TileSpec, thresholds: Thresholds
-) -> Detections[NDArray[Any]]:
+async def _detect_in_tiles(call: Call, photo: Photo, spec: TileSpec, thresholds: Thresholds) -> Found:
     """Return the detections of a photograph in tiles. Raise ApiError (422) for too many tiles."""
     size, metadata, most = (photo.width, photo.height), call.model.metadata, call.model.largest_batch
     try:

@@ -10,12 +10,14 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 
 
 class FakeEngine(Engine):
-    """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
+    """An engine with a name and a number of jobs. Raises `failure` if set."""
 
     jobs = 0
 
-    def __init__(self, name: str, jobs: int, failure: Exception | None = None) -> None:
-        self.name, self.jobs, self.failure = name, jobs, failure
+    def __init__(
+        self, name: str, jobs: int, failure: Exception | None = None, decodes_jpeg: bool = True
+    ) -> None:
+        self.name, self.jobs, self.failure, self.decodes_jpeg = name, jobs, failure, decodes_jpeg
         self.is_started = self.is_stopped = False
 
     def start(self) -> None:
@@ -24,7 +26,7 @@ class FakeEngine(Engine):
     def ready_artifact(self) -> Any:
         if isinstance(self.failure, NotReadyError):
             raise self.failure
-        return self.name
+        return self  # what the tests ask of a model
 
     async def submit(self, job: Any, deadline: float = 0.0) -> Any:
         if self.failure is not None:
@@ -60,10 +62,17 @@ def test_skips_engines_that_are_down() -> None:
     full = FakeEngine("full", 1, OverloadError("full"))
     engines = Engines([down, full])
     model: Any = engines.ready_artifact()
-    assert model == "full"
+    assert model is full
     assert engines.missing == ["being started"]
     with pytest.raises(OverloadError, match="full"):
         _job(engines)
     full.failure = NotReadyError("given up")
     with pytest.raises(NotReadyError, match="being started"):
         engines.ready_artifact()
+
+
+def test_engines_decode_jpeg_files_if_all_can() -> None:
+    """A job may go to any of them."""
+    gpu, cpu = FakeEngine("gpu", 0), FakeEngine("cpu", 5, decodes_jpeg=False)
+    assert Engines([gpu, FakeEngine("other", 1)]).ready_artifact().decodes_jpeg
+    assert not Engines([gpu, cpu]).ready_artifact().decodes_jpeg
