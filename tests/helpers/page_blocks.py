@@ -34,7 +34,7 @@ def commands(console: str) -> list[tuple[str, str]]:
 
 
 class Shell:
-    """A shell in a folder that looks like a clone: it has `lensbox` and the runner, and keeps variables.
+    """A shell in a folder that looks like a clone: it has `lensbox` and the runner, and keeps variables and `cd`.
 
     url: of the service that stands for ADDRESS. `lensbox serve` sets it.
     """
@@ -52,6 +52,9 @@ class Shell:
         """Run a command and return its output, errors included, without the paths of this machine."""
         if command.startswith("lensbox serve"):
             return self._serve(shlex.split(command)[-1])
+        if change := re.fullmatch(r"cd (\S+)", command):
+            self.folder /= change[1]
+            return ""
         if export := re.fullmatch(r'export (\w+)="(.*)"', command):
             self._environment[export[1]] = self.run(f'echo "{export[2]}"').strip()
             return ""
