@@ -10,6 +10,7 @@ from torch import Tensor
 from lensbox.ops import letterbox
 from lensbox.ops.canvas import (
     check_canvases,
+    cut_into_batches,
     geometry_of_windows,
     place_boxes,
     place_points,
@@ -17,6 +18,17 @@ from lensbox.ops.canvas import (
     restore_points,
 )
 from lensbox.runtime.torchscript import quiet_torchscript
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"),
+    [(0, [2]), (1, [2]), (5, [4, 2]), (8, [8]), (15, [8, 4, 2, 2]), (16, [8, 8])],
+)
+def test_batches_are_cut_into_the_largest_sizes_and_filled(count: int, parts: list[int]) -> None:
+    images = torch.ones(count, 1, 1, 1, dtype=torch.uint8)
+    cut = cut_into_batches(images, [8, 4, 2])
+    assert list(map(len, cut)) == parts
+    assert torch.cat(cut).flatten().tolist() == [1] * count + [0] * (sum(parts) - count)
 
 
 def geometry_of(height: int, width: int) -> Tensor:
