@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,17 +60,6 @@ def test_figures_of_the_article_stand_beside_a_run_of_its_size() -> None:
     )
     assert compared == ["1,340", "34.6", "0.837", "39.7", "4.13", "77.1", "13,300", "5.71", "132", "1.84"]
     assert alone == compared[:-3]
-
-
-def test_a_chart_asks_for_matplotlib_before_it_measures(
-    monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    command = [*COMMAND, "--device", "cpu", "--chart", tmp_path / "a.png"]
-    printed, complaint = lensbox(*command, code=ExitCode.UNUSABLE)
-    assert printed == ""
-    assert "'matplotlib' is not installed" in complaint
-    assert "lensbox[bench]" in complaint
 
 
 def test_a_wrong_loss_of_our_own_fails_the_run(monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox) -> None:

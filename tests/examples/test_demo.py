@@ -8,7 +8,6 @@ from typing import Any
 
 import PIL.Image
 import pytest
-from damaged_files import put, rewritten, with_metadata
 from programs import REPOSITORY, built_runner
 
 DEMO = runpy.run_path(str(REPOSITORY / "examples" / "demo.py"))
@@ -52,15 +51,6 @@ def test_other_boxes_end_the_demo(found: list[dict[str, Any]], message: str) -> 
     assert "0 px" in DEMO["require_same"]("Python", expected, expected)
     with pytest.raises(DemoError, match=message):
         DEMO["require_same"]("Python", [found], expected)
-
-
-def test_demo_names_a_photograph_without_a_face(
-    arguments: list[str], shipped_path: Path, tmp_path: Path
-) -> None:
-    blind = rewritten(shipped_path.read_bytes(), with_metadata(put("defaults.score_threshold", 1)))
-    (tmp_path / "detector.pt").write_bytes(blind)
-    with pytest.raises(DemoError, match=r"no face was found in grace_hopper\.jpg"):
-        main(arguments, standalone_mode=False)
 
 
 def test_demo_reports_a_failed_or_missing_runner(

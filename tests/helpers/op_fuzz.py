@@ -77,18 +77,12 @@ def valid_arguments() -> dict[str, list[Callable[[], Arguments]]]:
     return {**found, **RUNTIME_SAMPLES}
 
 
-# --- changes of a tensor that keep its numbers ---
+Change = Callable[[Tensor, random.Random], Tensor]
 
 
 def _transposed(tensor: Tensor, chance: random.Random) -> Tensor:
-    if tensor.dim() < 2:
-        return tensor
     dims = chance.sample(range(tensor.dim()), tensor.dim())
     return tensor.permute(dims).contiguous().permute([dims.index(d) for d in range(tensor.dim())])
-
-
-def _with_gaps(tensor: Tensor, chance: random.Random) -> Tensor:
-    return torch.stack([tensor] * chance.choice([2, 3]), -1)[..., chance.choice([0, 1])]
 
 
 def _moved(tensor: Tensor, chance: random.Random) -> Tensor:
@@ -98,30 +92,9 @@ def _moved(tensor: Tensor, chance: random.Random) -> Tensor:
 
 def _strided_beyond(tensor: Tensor, _chance: random.Random) -> Tensor:
     """Give dimensions of size 1, and all of an empty tensor, strides that nothing may be computed with."""
-    far = (1 << 62) - 1
-    strides = [
-        far if n <= 1 or tensor.numel() == 0 else s
-        for n, s in zip(tensor.shape, tensor.stride(), strict=True)
-    ]
+    sides = zip(tensor.shape, tensor.stride(), strict=True)
+    strides = [(1 << 62) - 1 if n <= 1 or tensor.numel() == 0 else s for n, s in sides]
     return tensor.as_strided(tensor.shape, strides)
-
-
-def _trained(tensor: Tensor, _chance: random.Random) -> Tensor:
-    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
-
-
-def _negated_view(tensor: Tensor, _chance: random.Random) -> Tensor:
-    return torch._neg_view(-tensor) if tensor.dtype != torch.bool else tensor
-
-
-def _other_dtype(tensor: Tensor, chance: random.Random) -> Tensor:
-    return tensor.to(chance.choice(FLOATS if tensor.is_floating_point() else DTYPES))
-
-
-LAYOUTS = [_transposed, _with_gaps, _moved, _strided_beyond, _trained, _negated_view, _other_dtype]
-KEEP_NUMBERS = [change.__name__ for change in LAYOUTS if change is not _other_dtype]
-
-# --- changes of a tensor's numbers ---
 
 
 def _with_number(tensor: Tensor, chance: random.Random) -> Tensor:
@@ -136,34 +109,20 @@ def _with_number(tensor: Tensor, chance: random.Random) -> Tensor:
         lowest, highest = torch.iinfo(tensor.dtype).min, torch.iinfo(tensor.dtype).max
         value = chance.choice([n for n in INTEGERS if lowest <= n <= highest] + [lowest, highest])
     extreme = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
-    at = (
-        slice(None)
-        if chance.random() < 0.3
-        else slice(first := chance.randrange(changed.numel() + 1), first + 1)
-    )
+    first = chance.randrange(changed.numel() + 1)
+    at = slice(None) if chance.random() < 0.3 else slice(first, first + 1)
     changed.view(-1)[at] = extreme.to(tensor.dtype)
     return changed
 
 
 def _shuffled(tensor: Tensor, chance: random.Random) -> Tensor:
-    order = list(range(tensor.numel()))
-    chance.shuffle(order)
+    order = chance.sample(range(tensor.numel()), tensor.numel())
     return tensor.flatten()[torch.tensor(order, dtype=torch.int64)].view(tensor.shape)
-
-
-def _nested_in_itself(tensor: Tensor, _chance: random.Random) -> Tensor:
-    """Return overlapping rows: each begins one number behind the one before it."""
-    return tensor.as_strided(tensor.shape, [1] * tensor.dim())
 
 
 def _expanded(tensor: Tensor, chance: random.Random) -> Tensor:
     dim = chance.randrange(max(1, tensor.dim()))
     return tensor.narrow(dim, 0, 1).expand(tensor.shape) if tensor.dim() and tensor.shape[dim] else tensor
-
-
-VALUES = [_with_number, _with_number, _shuffled, _nested_in_itself, _expanded]
-
-# --- changes of a tensor's size, device or kind ---
 
 
 def _resized(tensor: Tensor, chance: random.Random) -> Tensor:
@@ -192,27 +151,42 @@ def _emptied(tensor: Tensor, chance: random.Random) -> Tensor:
     return tensor.new_zeros([*tensor.shape[:at], 0, *tensor.shape[at + 1 :]])
 
 
-def _of_any_dtype(tensor: Tensor, chance: random.Random) -> Tensor:
-    return tensor.to(chance.choice(DTYPES))
-
-
-def _elsewhere(tensor: Tensor, _chance: random.Random) -> Tensor:
-    return tensor.to("meta")
-
-
-def _sparse(tensor: Tensor, _chance: random.Random) -> Tensor:
-    return tensor.to_sparse() if tensor.dim() else tensor
-
-
-SIZES = [_resized, _resized, _emptied, _emptied, _reshaped, _of_any_dtype, _elsewhere, _sparse]
+KEEP_NUMBERS: dict[str, Change] = {
+    "transposed": _transposed,
+    "with gaps": lambda t, chance: torch.stack([t] * chance.choice([2, 3]), -1)[..., chance.choice([0, 1])],
+    "moved": _moved,
+    "strided beyond": _strided_beyond,
+    "trained": lambda t, _: t.detach().requires_grad_() if t.is_floating_point() else t,
+    "a negated view": lambda t, _: torch._neg_view(-t) if t.dtype != torch.bool else t,
+}
+OTHER_DTYPE: dict[str, Change] = {
+    "other dtype": lambda t, chance: t.to(chance.choice(FLOATS if t.is_floating_point() else DTYPES))
+}
+VALUES: dict[str, Change] = {
+    "with a number": _with_number,
+    "with another number": _with_number,  # more often
+    "shuffled": _shuffled,
+    "nested in itself": lambda t, _: t.as_strided(t.shape, [1] * t.dim()),  # overlapping rows
+    "expanded": _expanded,
+}
+SIZES: dict[str, Change] = {
+    "resized": _resized,
+    "resized again": _resized,
+    "emptied": _emptied,
+    "emptied again": _emptied,
+    "reshaped": _reshaped,
+    "of any dtype": lambda t, chance: t.to(chance.choice(DTYPES)),
+    "elsewhere": lambda t, _: t.to("meta"),
+    "sparse": lambda t, _: t.to_sparse() if t.dim() else t,
+}
 
 
 def _changed_tensor(tensor: Tensor, chance: random.Random, others: Sequence[Tensor]) -> tuple[str, Any]:
     if others and chance.random() < 0.05:
         return "another argument", chance.choice(others)
-    kinds = chance.choices([LAYOUTS, VALUES, SIZES], [5, 4, 3])[0]
-    change = chance.choice(kinds)
-    return change.__name__, change(tensor, chance)
+    changes = chance.choices([KEEP_NUMBERS | OTHER_DTYPE, VALUES, SIZES], [5, 4, 3])[0]
+    name = chance.choice([*changes])
+    return name, changes[name](tensor, chance)
 
 
 # --- changes of other arguments ---
@@ -231,7 +205,7 @@ def _changed_list(values: list[Any], chance: random.Random, others: Sequence[Ten
     name, value = changed(values[at], chance, others)
     if how == "all of":
         return "all of them", [value] * len(values)
-    return f"{how} them {name}", [*values[:at], value, *values[at + 1 :]]
+    return f"one of them: {name}", [*values[:at], value, *values[at + 1 :]]
 
 
 def changed(value: Any, chance: random.Random, others: Sequence[Tensor]) -> tuple[str, Any]:
@@ -271,7 +245,7 @@ def calls(name: str, op: torch._ops.OpOverload, count: int, seed: int) -> list[C
             how, arguments[position] = changed(arguments[position], chance, others)
         else:
             how, arguments[position] = "None", None
-        valid = tuple(given) if how.rpartition(" ")[2] in KEEP_NUMBERS else None
+        valid = tuple(given) if how.removeprefix("one of them: ") in KEEP_NUMBERS else None
         return Call(op, arguments, f"{op._schema.arguments[position].name}: {how}", valid)
 
     return [partial(make, number) for number in range(count)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from box_reference import FLOAT_DTYPES, exact_giou, extreme_boxes, giou_reference, nms_reference, random_boxes
+from box_reference import FLOAT_DTYPES, exact_giou, extreme_boxes, nms_reference, random_boxes
 from programs import run
 from torch import Tensor
 
@@ -139,25 +139,6 @@ def test_stretched_boxes(device: torch.device, dtype: torch.dtype, case: int) ->
             known = (ours.abs() > torch.finfo(dtype).tiny) & (ours.abs() < torch.finfo(dtype).max)
             torch.testing.assert_close(back[known], theirs[known], rtol=1e-4, atol=1e-7)
             assert known.any(), name
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_against_float64(device: torch.device, dtype: torch.dtype) -> None:
-    boxes1, boxes2 = proper(huge_boxes(2000, dtype)), proper(huge_boxes(2000, dtype))
-    count = min(len(boxes1), len(boxes2))
-    exact = [boxes[:count].double().requires_grad_() for boxes in (boxes1, boxes2)]
-    expected = torch.autograd.grad(giou_reference(exact[0], exact[1]).sum(), exact)
-    inputs = [boxes[:count].to(device).requires_grad_() for boxes in (boxes1, boxes2)]
-    grads = torch.autograd.grad(giou(inputs[0], inputs[1]).sum(), inputs)
-    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
-    for ours, theirs in zip(grads, expected, strict=True):
-        torch.testing.assert_close(ours.cpu().double(), theirs, rtol=tolerance, atol=tolerance)
-
-
-def proper(boxes: Tensor) -> Tensor:
-    """Return the boxes that are not empty once their corners are in order."""
-    corners = boxes.view(-1, 2, 2).sort(dim=1).values
-    return corners[(corners[:, 1] > corners[:, 0]).all(1)].flatten(1)
 
 
 @pytest.fixture
