@@ -98,14 +98,18 @@ int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size, const lensbox
                                  lensbox_image_header* header) {
   lensbox::JpegScan scan;
   if (lensbox::lensbox_cpu_read_jpeg(file, size, nullptr, scan) == 0) return 0;
-  const lensbox::Reading wanted = lensbox::reading_of(*reading);
-  const auto exif = std::span(file, size).subspan(scan.exif_begin, scan.exif_end - scan.exif_begin);
-  const int orientation =
-      wanted.orientation == lensbox::Orientation::kStored ? 1 : lensbox::exif_orientation(exif);
-  if (lensbox::jpeg_reduction(scan.width, scan.height, orientation, wanted) != 1) return 0;
-  *header = {scan.width, scan.height, orientation};
-  if (lensbox::turn_of(orientation, wanted.orientation).swap) std::swap(header->width, header->height);
-  return 1;
+  bool is_for_gpu = false;
+  const auto look = [&] {
+    const lensbox::Reading wanted = lensbox::reading_of(*reading);
+    const auto exif = std::span(file, size).subspan(scan.exif_begin, scan.exif_end - scan.exif_begin);
+    const int orientation =
+        wanted.orientation == lensbox::Orientation::kStored ? 1 : lensbox::exif_orientation(exif);
+    *header = {scan.width, scan.height, orientation};
+    if (lensbox::turn_of(orientation, wanted.orientation).swap) std::swap(header->width, header->height);
+    is_for_gpu = lensbox::jpeg_reduction(scan.width, scan.height, orientation, wanted) == 1;
+  };
+  outcome_of(look, nullptr, 0);  // reading the file says which argument is wrong
+  return is_for_gpu ? 1 : 0;
 }
 
 int32_t lensbox_image_exif_orientation(const uint8_t* tiff, size_t size) {
