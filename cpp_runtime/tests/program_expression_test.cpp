@@ -17,7 +17,7 @@ using lensbox::Number;
 
 const std::vector<int64_t> kValues{10, 4, 7};
 
-size_t slot_of(const std::string& name) {
+size_t slot_of(const std::string& name, const std::vector<lensbox::PathStep>& /*steps*/) {
   static const std::map<std::string, size_t> kSlots{
       {"s17", 0}, {"s3", 1}, {"u0", 2}, {"L['x'].size()[0]", 0}, {"L['y'][1].a['k'].size()[0]", 1}};
   const auto found = kSlots.find(name);
@@ -112,6 +112,18 @@ TEST(Expressions, ThrowWhereTheyHaveNoValue) {
                            "math.trunc(math.inf)", "torch._sym_sqrt(-s3)", "1 << 64", "0 ** -1"}) {
     EXPECT_THROW(value_of(text), c10::Error) << text;
   }
+}
+
+TEST(Expressions, GiveTheStepsToWhatAGuardReads) {
+  std::string text;
+  const auto note = [&](const std::string&, const std::vector<lensbox::PathStep>& steps) -> size_t {
+    for (const lensbox::PathStep& step : steps) {
+      text += step.key ? '<' + *step.key + '>' : step.index ? std::to_string(*step.index) : "()";
+    }
+    return 0;
+  };
+  lensbox::parse_expression("L['a].b'][12].c[\"d'[0]\"].size()[1] > s17", note);
+  EXPECT_EQ(text, "<a].b>12<c><d'[0]><size>()1");
 }
 
 TEST(Expressions, AreShownAsPython) {

@@ -224,8 +224,8 @@ class Nested(nn.Module):
     def forward(
         self, pair: dict[str, Tensor], rest: list[Tensor], *more: Tensor, flag: bool = True
     ) -> Tensor:
-        if pair["b"].shape[0] == 2 * rest[1].shape[0] and more[1].shape[0] == rest[1].shape[0] + 1:
-            return pair["b"].sum() + rest[1].sum() + more[1].sum()
+        if pair["b].c"].shape[0] == 2 * rest[1].shape[0] and more[1].shape[0] == rest[1].shape[0] + 1:
+            return pair["b].c"].sum() + rest[1].sum() + more[1].sum()
         return pair["a"].sum()
 
 
@@ -233,14 +233,14 @@ class Nested(nn.Module):
 def test_sizes_of_nested_inputs_are_found(strict: bool, tmp_path: Path) -> None:
     program = tmp_path / "program.pt2"
     shapes: Any = {
-        "pair": {"a": None, "b": {0: AUTO}},
+        "pair": {"a": None, "b].c": {0: AUTO}},
         "rest": [None, {0: AUTO}],
         "more": (None, {0: AUTO}),
         "flag": None,
     }
 
     def inputs(b: int, one: int, more: int) -> Any:
-        first = {"a": torch.ones(2), "b": torch.rand(b)}
+        first = {"a": torch.ones(2), "b].c": torch.rand(b)}
         return (first, [torch.ones(3), torch.rand(one)], torch.ones(1), torch.rand(more))
 
     exported = torch.export.export(
@@ -251,7 +251,7 @@ def test_sizes_of_nested_inputs_are_found(strict: bool, tmp_path: Path) -> None:
     def words(b: int, one: int, more: int) -> list[object]:
         first, rest, *others = inputs(b, one, more)
         line: list[object] = ["run", "--program", program, "--output", tmp_path / "out.npy"]
-        for index, x in enumerate([first["a"], first["b"], *rest, *others]):
+        for index, x in enumerate([first["a"], first["b].c"], *rest, *others]):
             np.save(tmp_path / f"in{index}.npy", x.numpy())
             line += ["--input", tmp_path / f"in{index}.npy"]
         return line

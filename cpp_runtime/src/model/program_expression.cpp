@@ -253,8 +253,8 @@ class Parser {
     return text;
   }
 
-  Expression name(std::string text) {
-    const size_t slot = slot_of_name_(text);
+  Expression name(std::string text, const std::vector<PathStep>& steps = {}) {
+    const size_t slot = slot_of_name_(text, steps);
     return made({.kind = Expression::Kind::kName, .slot = slot, .name = std::move(text)});
   }
 
@@ -280,26 +280,32 @@ class Parser {
 
   // What a guard reads of an input, such as L['x'][0].size()[1].
   Expression source(const char* begin) {
-    while (!rest_.empty()) {
+    std::vector<PathStep> steps;
+    for (;;) {
       if (rest_.starts_with("()")) {
         rest_.remove_prefix(2);
+        steps.emplace_back();
       } else if (rest_.starts_with(".")) {
         rest_.remove_prefix(1);
-        word();
+        steps.push_back({.key = std::string(word())});
       } else if (rest_.starts_with("[")) {
         rest_.remove_prefix(1);
-        if (rest_.starts_with("'") || rest_.starts_with("\"")) {
-          quoted();
-        } else {
-          rest_.remove_prefix(std::min(rest_.find_first_not_of("0123456789"), rest_.size()));
-        }
+        steps.push_back(index());
         if (!rest_.starts_with("]")) fail("an index must be a text or a number before");
         rest_.remove_prefix(1);
       } else {
-        break;
+        return name({begin, rest_.data()}, steps);
       }
     }
-    return name({begin, rest_.data()});
+  }
+
+  PathStep index() {
+    if (rest_.starts_with("'") || rest_.starts_with("\"")) return {.key = quoted()};
+    int64_t index = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), index);
+    if (error != std::errc() || index < 0) fail("an index must be a text or a number before");
+    rest_.remove_prefix(end - rest_.data());
+    return {.index = index};
   }
 
   Expression call_of(const std::string& function) {

@@ -4,7 +4,9 @@
 // sympy's "2*s17", and its constructors, such as "Mul(Integer(2), Symbol('s17', positive=True))".
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,8 +28,15 @@ struct Expression {
   int depth = 1;
 };
 
-// Returns the slot of a name: "s17" or "L['x'].size()[0]". Throws std::runtime_error for an unknown name.
-using SlotOfName = std::function<size_t(const std::string& name)>;
+// A step to what a guard reads of an input: [1], ['key'] or .key; without both, ().
+struct PathStep {
+  std::optional<std::string> key = {};
+  std::optional<int64_t> index = {};
+};
+
+// Returns the slot of a name: "s17", or "L['x'].size()[0]" with the steps after the L. Throws
+// std::runtime_error for an unknown name.
+using SlotOfName = std::function<size_t(const std::string& name, const std::vector<PathStep>& steps)>;
 
 // Read an expression. Throws std::runtime_error, with the expression and the reason, for whatever evaluate
 // could not compute, and for more than 10,000 parts or 100 levels.

@@ -6,15 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "model/program_expression.h"
 #include "model/program_json.h"
 
 namespace lensbox {
-
-// A step from an argument to a tensor in it: [1], ['key'] or .key.
-struct PathStep {
-  std::optional<std::string> key;
-  std::optional<int64_t> index;
-};
 
 class ProgramSignature {
  public:

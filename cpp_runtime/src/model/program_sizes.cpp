@@ -69,25 +69,6 @@ std::optional<Linear> linear_of(const Expression& expression) {
   return whole;
 }
 
-// Split "L['x'][0].size()[1]" after the L. A step without key and index stands for ().
-std::vector<PathStep> steps_of(const std::string& name) {
-  std::vector<PathStep> steps;
-  for (size_t at = name.find_first_of("[.("); at < name.size();) {
-    const size_t end = name[at] == '.' ? std::min(name.find_first_of("[.(", at + 1), name.size())
-                                       : name.find(name[at] == '[' ? ']' : ')', at) + 1;
-    const std::string inner = name.substr(at + 1, end - at - (name[at] == '.' ? 1 : 2));
-    PathStep& step = steps.emplace_back();
-    if (name[at] == '.') step.key = inner;
-    if (name[at] == '[' && !inner.empty() && (inner[0] == '\'' || inner[0] == '"')) {
-      step.key = inner.substr(1, inner.size() - 2);
-    } else if (name[at] == '[') {
-      step.index = as_integer(parse_json(inner));
-    }
-    at = end;
-  }
-  return steps;
-}
-
 // Makes rules of facts from the file's expressions of symbols.
 class SizeRulesReader {
  public:
@@ -147,7 +128,9 @@ class SizeRulesReader {
     for (const GraphJson& guard : guards) {
       const auto text = guard.get<std::string>();
       rules_.rules.push_back(
-          parse_expression(text, [&](const std::string& name) { return fact_of(source_of(name)); }));
+          parse_expression(text, [&](const std::string& name, const std::vector<PathStep>& steps) {
+            return fact_of(source_of(name, steps));
+          }));
     }
   }
 
@@ -189,7 +172,7 @@ class SizeRulesReader {
   }
 
   Expression parsed(const std::string& text) {
-    return parse_expression(text, [&](const std::string& name) -> size_t {
+    return parse_expression(text, [&](const std::string& name, const auto& /*steps*/) -> size_t {
       const auto found = std::ranges::find(symbols_, name);
       if (found != symbols_.end()) return found - symbols_.begin();
       symbols_.push_back(name);
@@ -212,8 +195,7 @@ class SizeRulesReader {
   }
 
   // Return what a guard's name means.
-  SizeFact source_of(const std::string& name) const {
-    std::vector<PathStep> path = steps_of(name);
+  SizeFact source_of(const std::string& name, std::vector<PathStep> path) const {
     SizeFact fact;
     const auto ends_in = [&](const char* key, bool is_call, bool has_index) {
       const size_t count = 1 + (is_call ? 1 : 0) + (has_index ? 1 : 0);
