@@ -69,7 +69,8 @@ class Norms(nn.Module):
 
 def test_batch_norms_are_folded_only_where_values_stay() -> None:
     net, x = Norms().double(), torch.randn(2, 4, 20, 20, dtype=torch.float64)
-    for norm in net.norms:
+    norms: Any = net.norms
+    for norm in norms:
         for values in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
             values.uniform_(0.5, 2)
     graph = traced(net, x)

@@ -19,6 +19,7 @@ from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.verifier import verify
 from lensbox.model import Detector
 from lensbox.runtime import Artifact, ArtifactError
+from lensbox.runtime.detect.self_test import SelfTestReport
 from lensbox.runtime.file.metadata import ArtifactMetadata, Precision
 
 THRESHOLDS = (0.04, 0.3)
@@ -57,6 +58,13 @@ def test_rejects_errors_in_one_batch_size(colors: Made, monkeypatch: pytest.Monk
     """`tests/runtime/detect/test_self_test.py` has all kinds of errors that the comparison of sets finds."""
     answering(lambda found, images: {**found, "boxes": found["boxes"] + 3 * (len(images) == 5)}, monkeypatch)
     with pytest.raises(ArtifactError, match=r"with Python on cpu does not .* of 5 at .* are missing, new"):
+        check(*colors)
+
+
+def test_rejects_a_file_that_fails_its_self_test(colors: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = SelfTestReport(False, ["losses differ"], 0.0, 0.0, 1.0)
+    monkeypatch.setattr(Artifact, "self_test", lambda self: report)
+    with pytest.raises(ArtifactError, match=r"colors\.pt fails its self-test: losses differ"):
         check(*colors)
 
 

@@ -29,6 +29,15 @@ def colors() -> SelfTest:
     return build_self_test(RedAndBlue().eval())
 
 
+class OtherLoss(RedAndBlue):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return predictions.new_tensor(self.value)
+
+
 class OtherLetterbox(RedAndBlue):
     """A detector that shifts its canvases by three pixels, but not its boxes."""
 
@@ -76,6 +85,8 @@ def test_any_order_passes(colors: SelfTest) -> None:
         RedAndBlue(sharpness=11.5),
         RedAndBlue(side=20),
         OtherLetterbox(),
+        OtherLoss(0.5),
+        OtherLoss(torch.nan),
     ],
 )
 def test_mutants_fail(colors: SelfTest, mutant: nn.Module) -> None:
