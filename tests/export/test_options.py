@@ -42,6 +42,8 @@ def test_accepts_any_other_name() -> None:
             assert output_paths(Path(output), [name]) == {name: Path(output)}
     both = output_paths(Path("v1.2"), ["torchscript", "onnx"])
     assert list(map(str, both.values())) == ["v1.2.pt", "v1.2.onnx"]
+    both = output_paths(Path("face.pt"), ["torchscript", "onnx"])
+    assert list(map(str, both.values())) == ["face.pt", "face.onnx"]
 
 
 def test_python_3_14_writes_a_program(

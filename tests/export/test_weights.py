@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from damaged_files import archive_of
 from small_detectors import Landmarks
 from torch import nn
 
@@ -81,7 +82,10 @@ def saved(tmp_path: Path) -> Callable[[Any], Path]:
 
 Saved = Callable[[Any], Path]
 
+CIRCLE: dict[str, Any] = {"model": state()}
+CIRCLE["itself"] = CIRCLE
 ONE_SET: dict[str, Any] = {
+    "a circle": CIRCLE,
     "DDP of a compiled detector": renamed("module._orig_mod."),
     "compiled part": {name.replace(".", "._orig_mod."): value for name, value in state().items()},
     "FSDP": {name.replace(".", "._fsdp_wrapped_module."): value for name, value in state().items()},
@@ -175,8 +179,9 @@ def test_average_of_parameters_takes_the_buffers_of_the_weights(saved: Saved) ->
     assert net.norm.weight[0] == 5
     assert net.norm.running_mean is not None
     assert net.norm.running_mean[0] == 2
-    with pytest.raises(InputError, match=r"2 of 8 tensors are missing, such as norm\.running_mean"):
-        loaded(saved({"shadow": parameters(5)}))
+    for others in ({}, {"model": state(), "older": state(7.0)}):
+        with pytest.raises(InputError, match=r"\d of \d tensors are missing, such as norm\.running_mean"):
+            loaded(saved({"shadow": parameters(5), **others}), "shadow" if others else None)
 
 
 def test_key_may_name_what_lies_above(saved: Saved) -> None:
@@ -195,6 +200,7 @@ def test_key_may_name_what_lies_above(saved: Saved) -> None:
         lambda ema: ema.update(extra=torch.ones(2)),
         lambda ema: ema.update({"head.weight": torch.ones(9, 2), "head.bias": torch.ones(9)}),
         lambda ema: [ema.pop(name) for name in list(ema) if not name.startswith("head")],
+        lambda ema: ema.update({name: torch.ones(9) for name in ("conv.bias", "head.weight", "head.bias")}),
     ],
 )
 def test_weights_that_fit_in_part_are_named(change: Callable[[State], Any], saved: Saved) -> None:
@@ -263,6 +269,9 @@ def test_modules_that_torch_may_read(saved: Saved) -> None:
         assert loaded(path) == {2.0}
 
 
+PART = {"features.weight": torch.ones(2, 1, 8, 8)}
+
+
 class Landmarks2(Landmarks):
     def __init__(self) -> None:
         super().__init__(2)
@@ -279,6 +288,8 @@ class Landmarks2(Landmarks):
             {**state(1.0, Landmarks2), "extra": torch.ones(1)},
             r": 1 tensors are not in .*, such as extra \[1\]$",
         ),
+        # Of two alike, the one that lies less deep is named.
+        ({"near": PART, "far": {"deep": {**PART}}}, r"near: .*1 of 2 .* missing"),
         ({"model": nn.ReLU()}, "got objects of torch.nn.modules.activation.ReLU: reading"),
         ({"epoch": 3}, "must hold a state dict"),
         ({"weight": torch.ones(1)}, r"has no tensor weight but features\.weight: save"),
@@ -297,6 +308,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("text")
     with pytest.raises(InputError, match="is neither a safetensors file"):
         loaded(tmp_path / "text.pt")
+    script = [("a/constants.pkl", bytes(9999)), ("a/version", b"3\n"), ("a/data.pkl", b"x")]
+    (tmp_path / "script.pt").write_bytes(archive_of(script))  # whose code may be compressed
+    with pytest.raises(InputError, match="it is a TorchScript file"):
+        loaded(tmp_path / "script.pt")
     torch.save(state(), tmp_path / "w.pt")
     with pytest.raises(InputError, match="must come with a detector that has weights"):
         loaded(tmp_path / "w.pt", module=NoTensors)

@@ -34,7 +34,7 @@ def commands(console: str) -> list[tuple[str, str]]:
 
 
 class Shell:
-    """A shell in a folder that looks like a clone: it has `lensbox` and the runner, keeps variables and `cd`.
+    """A shell in a folder like a clone, with `lensbox` and the runner; it keeps variables and `cd`.
 
     url: of the service that stands for ADDRESS. `lensbox serve` sets it.
     """

@@ -102,6 +102,7 @@ def test_broken_offsets(device: torch.device, offsets: list[int]) -> None:
         ({"pred": torch.zeros(2, 3, 4).long()}, TypeError, "pred must be float64.*got Long"),
         ({"targets": torch.zeros(4, 5)}, RuntimeError, r"targets must have shape \[N, 4\].*got \[4, 5\]"),
         ({"offsets": torch.tensor([0, 4])}, RuntimeError, r"offsets must have shape \[B \+ 1\].*got \[2\]"),
+        ({"offsets": torch.tensor([0, 2, 4, 4])}, RuntimeError, r"offsets must have .*\[B \+ 1\].*got \[4\]"),
         ({"offsets": torch.tensor([0.0, 2, 4])}, TypeError, "offsets must be int64 or int32, got Float"),
         ({"eps": 0.0}, ValueError, "eps must be between"),
         (

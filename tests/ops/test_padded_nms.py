@@ -128,7 +128,7 @@ def test_nothing_to_do(device: torch.device, batch: int, count: int) -> None:
         ({"iou_threshold": 1.5}, ValueError, "iou_threshold must be between 0 and 1, got 1.5"),
         ({"score_threshold": float("nan")}, ValueError, "score_threshold must be a number, got NaN"),
         ({"max_candidates": 0}, ValueError, "max_candidates must be at least 1, got 0"),
-        ({"max_detections": -3}, ValueError, "max_detections must be at least 1, got -3"),
+        ({"max_detections": 0}, ValueError, "max_detections must be at least 1, got 0"),
         ({"categories": torch.zeros(1, 3)}, TypeError, "categories must be int64, got Float"),
         (
             {"categories": torch.zeros(1, 2).long()},

@@ -53,3 +53,11 @@ def test_warns_of_boxes_in_another_form(
     detector = Changed(lambda found: {**found, "boxes": change(found["boxes"])})
     Reference(detector.eval(), THRESHOLDS, batches=(1,))
     assert message in caplog.text
+
+
+def test_pictures_of_the_user_are_compared_with_a_slow_detector_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lensbox.export.verify.reference._MOST_OPERATIONS", 0)
+    pictures = [torch.full((3, 192, 320), level, dtype=torch.uint8) for level in range(9)]
+    reference = Reference(RedAndBlue().eval(), THRESHOLDS, pictures)
+    assert (len(reference.canvases), reference.batches) == (9 + 7, (1, 2, 7))
+    assert torch.equal(reference.canvases[:9], torch.stack(pictures))

@@ -10,7 +10,7 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.precision import OperandRounding
-from lensbox.export.verify.self_test import build_self_test
+from lensbox.export.verify.self_test import build_self_test, reduced_self_test
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.detect.self_test import run_self_test
 from lensbox.runtime.file.self_test import TOLERANCES, Tolerances
@@ -47,3 +47,15 @@ def test_rejects_a_detector_without_detections() -> None:
     blind = Changed(lambda found: {**found, "counts": 0 * found["counts"]})
     with pytest.raises(ArtifactError, match="finds nothing in any picture, even at a score threshold"):
         build_self_test(blind.eval())
+
+
+def test_a_reduced_precision_widens_the_tolerance_to_twice_its_change() -> None:
+    detector = RedAndBlue().eval()
+    exact = build_self_test(detector)
+    moved = Changed(lambda found: {**found, "boxes": found["boxes"] + 3, "scores": found["scores"] * 0.95})
+    test = reduced_self_test(detector, exact, moved.eval().detect)
+    change = (test.expected.boxes - exact.expected.boxes).abs().max().item()
+    for limit in (test.tolerance.cpu, test.tolerance.cuda):
+        assert limit.boxes == pytest.approx(2 * change)
+        assert limit.scores == pytest.approx(0.1 * float(exact.expected.scores.max()), abs=1e-3)
+    assert change > 0.5

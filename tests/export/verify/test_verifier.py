@@ -82,9 +82,12 @@ def test_rejects_a_constant_threshold(name: str, monkeypatch: pytest.MonkeyPatch
         make_artifact(plan, "torchscript", "colors.pt")
 
 
-def test_rejects_a_changed_loss(colors: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: colors[2].loss * 1.0001)
-    with pytest.raises(ArtifactError, match=r"change of the loss is 0\.0001"):
+@pytest.mark.parametrize(("factor", "change"), [(1.0001, r"0\.0001"), (float("nan"), "nan")])
+def test_rejects_a_changed_loss(
+    colors: Made, monkeypatch: pytest.MonkeyPatch, factor: float, change: str
+) -> None:
+    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: colors[2].loss * factor)
+    with pytest.raises(ArtifactError, match=f"change of the loss is {change}"):
         check(*colors)
 
 

@@ -95,6 +95,12 @@ def test_mutants_fail(colors: SelfTest, mutant: nn.Module) -> None:
     assert report.failures
 
 
+def test_a_loss_that_is_no_number_fails(colors: SelfTest) -> None:
+    module: Any = DetectorWrapper(RedAndBlue())
+    module.loss = lambda *_: torch.tensor(torch.nan)
+    assert run_self_test(module, colors, CPU).failures == ["losses differ by nan, at most 1e-05 is allowed"]
+
+
 @pytest.mark.parametrize("make", [lambda: FaceDetector(TINY), lambda: RedAndBlue(sharpness=1e-5)])
 def test_other_weights_fail_where_scores_tie(make: Callable[[], Any]) -> None:
     detector, other = make().eval(), make().eval()

@@ -58,8 +58,12 @@ def test_tiles_cover_the_photograph(
 
 
 def test_a_part_holds_its_windows_and_no_more() -> None:
-    part = part_of(photo(40, 30), [(5, 8, 15, 18), (12, 3, 22, 9)])
+    whole = Photo.of(torch.arange(1200).view(1, 30, 40).to(torch.uint8))
+    windows = [(5, 8, 15, 18), (12, 3, 22, 9)]
+    part = part_of(whole, windows)
     assert (part.window, part.pixels.shape) == ((5, 3, 22, 18), (1, 15, 17))
+    for view, (x1, y1, x2, y2) in zip(views_of(part, windows), windows, strict=True):
+        assert torch.equal(view.pixels, whole.pixels[:, y1:y2, x1:x2])
 
 
 def test_rejects_too_many_tiles_and_reduced_photographs() -> None:

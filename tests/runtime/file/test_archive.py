@@ -22,7 +22,7 @@ from photo_pixels import cpp_artifacts
 from programs import REPOSITORY, run_python
 
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.file.archive import open_file
+from lensbox.runtime.file.archive import inflated_sizes, open_file
 from lensbox.runtime.file.seal import sealed_onnx, sealed_zip
 from lensbox.runtime.formats.onnx import onnx_session
 
@@ -92,6 +92,11 @@ REFUSED_ZIPS = {
 
 def test_zip(tmp_path: Path) -> None:
     assert _compared({**READ_ZIPS, **REFUSED_ZIPS}, tmp_path) == set(REFUSED_ZIPS)
+
+
+def test_the_larger_of_two_entries_of_one_name_counts() -> None:
+    content = _zip(("a/x", bytes(100)), ("a/X", b"short"))
+    assert inflated_sizes(io.BytesIO(content))["x"] == 100
 
 
 _PEAK = """

@@ -74,6 +74,7 @@ def test_has_the_limits_of_cpp() -> None:
     text = _CPP_LIMITS.read_text(encoding="utf-8")
     limits = {name: int(number) for name, number in re.findall(r"(k\w+) = (\d+);", text)}
     assert limits.pop("kMostMetadata") == MAX_METADATA_SIZE
+    ArtifactMetadata.from_json(json.dumps(_CASES["good"]).ljust(MAX_METADATA_SIZE))
     assert limits.keys() == _AS_MANY.keys()
     for name, limit in limits.items():
         if name in ("kMostExtras", "kMostNumbers"):

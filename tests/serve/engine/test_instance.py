@@ -223,21 +223,27 @@ def test_talks_with_front_ends_while_a_batch_is_decoded(fake: Any, decoder: _Dec
     assert instance.stop(PATIENCE)
 
 
-@pytest.mark.parametrize("jobs", [[_coded(1), _coded(9), _coded(3)], [photo_job(3, 9, i) for i in (2, 9, 3)]])
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        *([_coded(number) for number in numbers] for numbers in ((1, 9, 3), (1, 9))),
+        [photo_job(3, 9, i) for i in (2, 9, 3)],
+    ],
+)
 def test_a_bad_image_does_not_fail_its_batch(
     make: Make, begin: Begin, fake: Any, decoder: _Decoder, jobs: list[Any]
 ) -> None:
     instance = make()
     fake.bad_shape = (3, 9, 9)
     running = begin(instance)
-    good, bad, other = [submit(instance, job) for job in jobs]
-    wait_until(lambda: instance.jobs == 4)
+    good, bad, *others = [submit(instance, job) for job in jobs]
+    wait_until(lambda: instance.jobs == len(jobs) + 1)
     fake.gate.set()
     assert running.result(PATIENCE) == ANSWER
     with pytest.raises(ValueError, match="a bad "):
         bad.result(PATIENCE)
-    assert [one.scores.tolist() for one in results(good, other)] == [[0.5]] * 2
-    assert decoder.batches in ([[1, 9, 3], [1], [9], [3]], [])
+    assert [one.scores.tolist() for one in results(good, *others)] == [[0.5]] * (len(jobs) - 1)
+    assert decoder.batches in ([[1, 9, 3], [1], [9], [3]], [[1, 9], [1], [9]], [])
     assert not instance.missing
 
 

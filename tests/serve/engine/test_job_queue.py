@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services import LOSS
 
 from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob
@@ -39,6 +40,11 @@ def test_cancelled_and_late_jobs_are_not_taken() -> None:
     assert [type(answer) for answer in answers] == [DeadlineError]
     assert [entry.is_taken for entry in (cancelled, late, good)] == [False, False, True]
     assert (queue.take(4), len(queue), queue.images) == ([], 0, 0)
+
+
+def test_losses_are_taken_one_by_one() -> None:
+    entries = [Entry(LOSS, [].append, math.inf) for _ in range(3)]
+    assert _queue(entries).take(64) == entries[:1]
 
 
 def test_a_closed_queue_refuses_and_fails_jobs() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from services import Start
+from starlette.datastructures import Headers
 
 from lensbox.serve.errors import StartupError
 from lensbox.serve.http.api_keys import Keys, read_keys
@@ -33,6 +34,12 @@ def test_reads_a_file_or_else_the_environment(
     assert _read() == Keys(both, both[0])
     other.write_text(_BOB)
     assert _read(api_keys_file=other, admin_key_file=other) == Keys(both[1:], both[1])
+
+
+def test_an_admin_key_may_be_an_api_key_too() -> None:
+    keys, headers = Keys((_ALICE.encode(),), _ALICE.encode()), Headers({"Authorization": f"Bearer {_ALICE}"})
+    keys.check(headers)
+    keys.check_admin(headers)
 
 
 def test_rejects_invalid_keys_without_showing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,7 @@ def test_a_pin_stands_for_the_newest_version(folder: Path, text: str) -> None:
     (folder / "faces/pin").unlink()
     assert catalogue.choose("faces", None).is_news(pinned.latest)
     assert not catalogue.choose("faces", None).is_news(newest.latest)
+    assert not catalogue.choose("faces", None).is_news((11, ()))  # a newer one was removed
 
 
 @pytest.mark.parametrize("text", ["", "9.5", "x" * 1000, "-1", "7", "0"])

@@ -52,6 +52,8 @@ _DETECT = [
     (_raw(b"x", Content_Encoding="gzip"), 415, "unsupported_encoding", "must be identity, got 'gzip'"),
     (_raw(bytes(_MOST + 1)), 413, "body_too_large", f"at most {_MOST} bytes, got a Content-Length of"),
     ({"content": iter([bytes(_MOST + 1)])}, 413, "body_too_large", f"at most {_MOST} bytes, got at least"),
+    (_raw(bytes(_MOST)), 400, "undecodable_image", "one of JPEG"),  # no byte too many
+    ({"content": iter([bytes(_MOST)])}, 400, "undecodable_image", "one of JPEG"),
     (_form(_PART, _PART, b"--b--"), 400, "malformed_form", "Maximum number of fields is 1"),
     (_form(_PART.replace(b"image", b"photo"), b"--b--"), 422, "invalid_form", "got .'photo'"),
     (_form(b"--b--\r\n"), 422, "invalid_form", "got none"),
