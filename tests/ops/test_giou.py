@@ -100,3 +100,5 @@ def test_rejects_bad_arguments(arguments: tuple[Any, ...], error: type[Exception
         giou(*arguments)
     with pytest.raises(RuntimeError, match=r"boxes1 must have shape \[..., N, 4\], got \[4\]"):
         pairwise_giou(torch.zeros(4), ZEROS)
+    with pytest.raises(RuntimeError, match=r"boxes2 must have shape \[..., M, 4\], got \[4\]"):
+        pairwise_giou(ZEROS, torch.zeros(4))
