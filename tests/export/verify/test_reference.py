@@ -35,6 +35,10 @@ def test_accepts_rounded_weights_and_rejects_others(sharpness: float) -> None:
     assert faults(lambda weight: 0.1 * weight.std(correction=0) * torch.randn(weight.shape))
 
 
+def test_a_detector_that_finds_nothing_is_compared_at_a_score_threshold_of_0() -> None:
+    assert Reference(RedAndBlue().eval(), (1.0, 0.3), batches=(1,)).thresholds == (0.0, 0.3)
+
+
 def test_scores_of_large_logits_tie_at_one() -> None:
     reference = Reference(RedAndBlue(sharpness=1e4).eval(), (0.0, 0.3), batches=(1,))
     assert reference.unstable_share(reference.thresholds) > tolerance_of("float32", "cpu", 0).unmatched

@@ -52,6 +52,7 @@ def test_rejects_a_detector_without_detections() -> None:
 def test_a_reduced_precision_widens_the_tolerance_to_twice_its_change() -> None:
     detector = RedAndBlue().eval()
     exact = build_self_test(detector)
+    assert len(exact.expected.scores) == 20  # of 30
     moved = Changed(lambda found: {**found, "boxes": found["boxes"] + 3, "scores": found["scores"] * 0.95})
     test = reduced_self_test(detector, exact, moved.eval().detect)
     change = (test.expected.boxes - exact.expected.boxes).abs().max().item()

@@ -186,5 +186,7 @@ def test_finds_small_objects_in_a_large_file(colors: Artifact) -> None:
     assert len(whole.boxes) == 0
     found = sorted(map(tuple, tiled.boxes[:, :2].round().tolist()))
     assert found == [(pytest.approx(x, abs=4), pytest.approx(y, abs=4)) for x, y in corners]
+    two = colors.detect_image(picture.crop((0, 0, 640, 170)), 0.7, 0.1, TileSpec(overlap=0, whole=False))
+    assert two.boxes.round().tolist() == [[pytest.approx(side, abs=4) for side in (40, 40, 64, 64)]]
     (refused,) = colors.detect_files(files, tiles=TileSpec(1))
     assert isinstance(refused, InputError)

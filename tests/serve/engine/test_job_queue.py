@@ -69,7 +69,7 @@ def test_is_bounded_by_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queued", "running", "expected"), [(12, 0, 12), (40, 0, 20), (40, 24, 32), (40, 90, 40)]
+    ("queued", "running", "expected"), [(12, 0, 12), (41, 0, 21), (40, 24, 32), (40, 90, 40)]
 )
 def test_batches_share_jobs_that_are_prepared(queued: int, running: int, expected: int) -> None:
     for entries, size in ((_coded(queued), expected), ([_entry() for _ in range(queued)], queued)):

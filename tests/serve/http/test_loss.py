@@ -14,7 +14,7 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact
 
 _PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
-_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
+_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 0.25, 28, 0.75], [0, 0, 0, 0]]
 
 
 def _tensor(boxes: list[Any]) -> torch.Tensor:
@@ -51,6 +51,8 @@ def test_images_may_have_any_number_of_boxes(client: httpx.Client, artifact: Art
     first, _, third, last = answer["gradient"]
     assert [first[2], third[0]] == [[0, 0, 0, 0]] * 2  # predictions without a target
     torch.testing.assert_close(_tensor([*first[:2], *last]), gradient)
+    most = {"predictions": [_PREDICTIONS[:1]] * 100, "targets": [[]] * 100}
+    assert client.post("/v1/loss", json=most).json() == {"loss": 0, "slots": 0}
 
 
 class Mismatches(Brightest):

@@ -3,6 +3,7 @@
 import multiprocessing
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,12 +28,17 @@ def test_retries_a_failed_start_with_back_off(
     context = SimpleNamespace(Process=lambda **_: process, Pipe=multiprocessing.Pipe)
     monkeypatch.setattr(lifecycle, "CONTEXT", context)
     child = lifecycle.Child("an engine", "engine-0", print, tuple, print)
-    counters: Any = None
+    counters: Any = Mock()
     for _ in range(10):
         child.keep_alive(counters)
         now += 0.2
     assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
     assert caplog.text.count("an engine cannot be started; retrying: ") == 3
+    process.exitcode = 1
+    for seconds, failures in ((31.0, 1), (1.0, 2)):  # after a long run, earlier failures do not count
+        now += seconds
+        child.keep_alive(counters)
+        assert child.failures == failures
 
 
 def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
