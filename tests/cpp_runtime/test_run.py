@@ -9,7 +9,7 @@ import pytest
 import torch
 from programs import REPOSITORY
 from runner_answers import answer, refusal
-from small_program import SmallNetwork
+from small_program import Sizes, SmallNetwork
 from torch import Tensor, nn
 
 PROGRAMS = sorted((REPOSITORY / "cpp_runtime" / "tests" / "programs").iterdir())  # one of each torch
@@ -66,15 +66,6 @@ class Kinds(nn.Module):
 
 def test_arguments_of_many_kinds(tmp_path: Path) -> None:
     assert_computes(Kinds(), [(torch.rand(2, 4, 5), torch.tensor([3, 0]))], tmp_path)
-
-
-class Sizes(nn.Module):
-    """Sizes that depend on comparisons of sizes."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        rows = x.shape[0]
-        count = torch.sym_ite(torch.sym_not(rows * 2 >= 10), rows * 3, rows // 2 + 1)
-        return x.new_zeros(count), x * count
 
 
 def test_sizes_that_are_compared(tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ class SmallNetwork(nn.Module):
         return mixed.mean((2, 3)), rows.sum(1) + torch.arange(rows.shape[0], device=x.device)
 
 
+class Sizes(nn.Module):
+    """Sizes that depend on comparisons of sizes. Takes [B, 2] of any B."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return zeros, as many as the rows decide, and a multiple of the input."""
+        rows = x.shape[0]
+        count = torch.sym_ite(torch.sym_not(rows * 2 >= 10), rows * 3, rows // 2 + 1)
+        return x.new_zeros(count), x * count
+
+
 def main(file: str) -> None:
     """Write the program."""
     sizes = {0: Dim("batch", max=64)}

@@ -16,7 +16,7 @@ import torch
 from damaged_files import rewritten
 from hostile_programs import PWNED, SECRET
 from programs import REPOSITORY, built_runner
-from small_program import SmallNetwork
+from small_program import Sizes, SmallNetwork
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError, InputError
@@ -73,15 +73,6 @@ def test_computes_what_pytorch_does(file: Path) -> None:
             expected = SmallNetwork().eval()(x)
         for wanted, found in zip(expected, graph(x), strict=True):
             torch.testing.assert_close(found, wanted)
-
-
-class Sizes(nn.Module):
-    """Sizes that depend on comparisons of sizes."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        rows = x.shape[0]
-        count = torch.sym_ite(torch.sym_not(rows * 2 >= 10), rows * 3, rows // 2 + 1)
-        return x.new_zeros(count), x * count
 
 
 class Kinds(nn.Module):
