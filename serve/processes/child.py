@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _MOST_BYTES_PER_PIXEL = 4
+SUPERVISOR = "LENSBOX_SUPERVISOR_PID"  # a variable of the fork server
 
 # Modules that the fork server imports once, so that a child starts in a fraction of a second.
 PRELOADED = (

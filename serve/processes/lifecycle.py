@@ -7,6 +7,7 @@ new process starts in a fraction of a second and shares most of its memory.
 import logging
 import math
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lensbox.serve.observability.metrics import ServiceCounters
-from lensbox.serve.processes.child import PRELOADED
+from lensbox.serve.processes.child import PRELOADED, SUPERVISOR
 
 _log = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class Child:
 def ensure_fork_server() -> None:
     """Start the fork server if it does not run. Block the signals that the fork server ignores only later."""
     resource_tracker.ensure_running()  # the fork server needs it; starting it unblocks SIGINT
+    os.environ[SUPERVISOR] = str(os.getpid())
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         forkserver.ensure_running()

@@ -1,6 +1,10 @@
 """One child process: starts, restarts with back-off, and silence."""
 
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -8,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from lensbox.serve.processes import lifecycle
+from lensbox.serve.processes.child import SUPERVISOR
 
 
 def test_retries_a_failed_start_with_back_off(
@@ -69,3 +74,10 @@ def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch
     assert len(killed) == 1
     child.pipe.close()
     other.close()
+
+
+def test_a_fork_server_ends_if_its_supervisor_was_killed_meanwhile() -> None:
+    command = [sys.executable, "-c", "import lensbox.serve.processes.fork_server"]
+    for supervisor, code in ((os.getpid(), 0), (1 << 30, -signal.SIGKILL)):
+        environment = {**os.environ, SUPERVISOR: str(supervisor)}
+        assert subprocess.run(command, env=environment, check=False).returncode == code
