@@ -118,6 +118,11 @@ def test_rejects_bad_shapes(
         function(torch.ones(first), torch.ones(second))
 
 
+def test_windows_are_real_numbers() -> None:
+    with pytest.raises(TypeError, match="windows must hold real numbers, got ComplexFloat"):
+        geometry_of_windows(torch.ones(1, 6), torch.ones(1, 6, dtype=torch.complex64))
+
+
 def test_checks_of_canvases_say_the_same_in_torchscript() -> None:
     with quiet_torchscript():
         scripted: Any = torch.jit.script(check_canvases)

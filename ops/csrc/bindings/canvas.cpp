@@ -51,6 +51,7 @@ Tensor restore_points(const Tensor& points, const Tensor& geometry) {
 Tensor geometry_of_windows(const Tensor& geometry, const Tensor& windows) {
   TORCH_CHECK_VALUE(windows.sym_sizes() == geometry.sym_sizes(), "windows must have the shape ",
                     geometry.sym_sizes(), ", one for each image, got ", windows.sym_sizes());
+  TORCH_CHECK_TYPE(!windows.is_complex(), "windows must hold real numbers, got ", windows.scalar_type());
   const Tensor shown = windows.to(geometry.options());
   // Divide first: for a whole photograph the quotient is 1, and no bit changes.
   const Tensor scale = part(geometry, 0) * (part(geometry, 4) / (part(shown, 2) - part(shown, 0)));
