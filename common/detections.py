@@ -1,4 +1,4 @@
-"""What callers ask of a detector, device, thresholds and tiles, and the detections that JSON answers."""
+"""Options of a call of a detector (device, thresholds, tiles), and detections as JSON."""
 
 import json
 import math

@@ -13,7 +13,7 @@ from lensbox.ops.boxes import (  # noqa: E402
     padded_nms,
     pairwise_giou,
 )
-from lensbox.ops.images import DecodedFiles, FittedImages, decode_jpeg, fit, letterbox, resize  # noqa: E402  # noqa: E402
+from lensbox.ops.images import DecodedFiles, FittedImages, decode_jpeg, fit, letterbox, resize  # noqa: E402
 from lensbox.ops.packed_targets import PackedTargets, collate_packed  # noqa: E402
 from lensbox.ops.torchvision_api import (  # noqa: E402
     batched_nms,

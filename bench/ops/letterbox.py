@@ -1,4 +1,4 @@
-"""The cases of the letterbox: RGB frames in memory, fitted to gray canvases, and to those of ultralytics."""
+"""The cases of the letterbox: RGB frames in memory to gray canvases, and to the RGB ones of ultralytics."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -5,8 +5,7 @@
 //   Packed source    Pred: the dtype of predictions. slot_count(). Group<kSlots>: the values of kSlots slots,
 //                    32 apart, that a thread loads at once. kForwardSlots: how many a thread of the forward
 //                    takes. for_forward(): the source whose starts() slots the forward's threads begin at;
-//                    first_of(start) is such a slot, and goes_on(group, first) moves to the thread's next
-//                    one.
+//                    first_of(start) is such a slot, and goes_on(group, first) moves to the next one
 //   Strided source   slot_count(), target_count(). find<T>(slot) returns a Slot<T>
 //   both             check(sums), of each thread; is_broken(), for which a block's threads come together
 #pragma once
