@@ -32,7 +32,8 @@ class ImageLibraryError(LensboxError, ImportError):
     exit_code = ExitCode.UNUSABLE
 
 
-# The structs and outcomes of c_interface.h.
+# The version, the structs and the outcomes of c_interface.h.
+_INTERFACE = 1
 
 
 def _integers(*names: str) -> list[tuple[str, type]]:
@@ -107,6 +108,13 @@ def _library(holds_lock: bool) -> Any:
         library = ctypes.PyDLL(str(path)) if holds_lock else ctypes.CDLL(str(path))
     except OSError as error:
         raise ImageLibraryError(f"lensbox's image reader, {path}, could not be loaded: {error}") from error
+    # A library without the function is older than the function, or another one.
+    found = library.lensbox_image_interface() if hasattr(library, "lensbox_image_interface") else None
+    if found != _INTERFACE:
+        raise ImageLibraryError(
+            f"{path} is not the image reader of this version of lensbox (interface {found}, not "
+            f"{_INTERFACE}). Build it again with: pip install ."
+        )
     file, reason = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_char_p, ctypes.c_size_t)
     reading, limits, image, header = map(ctypes.POINTER, (_Reading, _Limits, _Image, _Header))
     library.lensbox_image_read.argtypes = (*file, reading, limits, image, *reason)

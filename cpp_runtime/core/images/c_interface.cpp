@@ -112,6 +112,10 @@ int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size, const lensbox
   return is_for_gpu ? 1 : 0;
 }
 
+int32_t lensbox_image_interface(void) {
+  return LENSBOX_IMAGES_INTERFACE;
+}
+
 int32_t lensbox_image_exif_orientation(const uint8_t* tiff, size_t size) {
   return lensbox::exif_orientation({tiff, size});
 }

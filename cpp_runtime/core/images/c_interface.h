@@ -15,6 +15,10 @@ extern "C" {
 
 #define LENSBOX_IMAGES_API __attribute__((visibility("default")))
 
+/* The version of this interface, which core.py compares: add 1 in both if a struct or a function changes. */
+#define LENSBOX_IMAGES_INTERFACE 1
+LENSBOX_IMAGES_API int32_t lensbox_image_interface(void);
+
 /* What a function returns. For all but LENSBOX_IMAGE_READ it writes a reason. */
 enum lensbox_image_outcome {
   LENSBOX_IMAGE_READ = 0,

@@ -38,6 +38,7 @@ from picture_files import (
     tiff,
 )
 
+import lensbox.ops
 from lensbox.common.canvas import Canvas, Fit
 from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
@@ -286,3 +287,14 @@ def test_names_a_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("LENSBOX_IMAGES_LIBRARY", str(tmp_path / "nothing.so"))
     with pytest.raises(core.ImageLibraryError, match=r"nothing\.so.* set LENSBOX_IMAGES_LIBRARY to the file"):
         core.library_path()
+
+
+def test_refuses_a_library_with_another_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "_INTERFACE", 0)
+    with pytest.raises(
+        core.ImageLibraryError, match=r"images\.so is not .* \(interface 1, not 0\)\. Build it"
+    ):
+        core._library.__wrapped__(True)
+    monkeypatch.setenv("LENSBOX_IMAGES_LIBRARY", str(lensbox.ops.library_path()))  # no image reader
+    with pytest.raises(core.ImageLibraryError, match=r"ops\.so is not .* \(interface None, not 0\)"):
+        core._library.__wrapped__(True)
