@@ -139,50 +139,61 @@ struct Masks {
 };
 
 // Find the overlaps of the chunk's candidates with `kept` kept ones, and, if with_own, among
-// themselves. A warp takes 64 of the later by 32 of the earlier candidates at a time. Bit b of words[g * size
-// + i] says whether candidate 32 g + b of the chunk would remove the later candidate i.
+// themselves. A warp takes 64 of the later by 32 of the earlier candidates at a time, an item. Bit b of
+// words[g * size + i] says whether candidate 32 g + b of the chunk would remove the later candidate i.
 template <typename T>
 __device__ void find_overlaps(const NmsProblem& problem, const Cluster& cluster, const Columns<T>& columns,
                               int kept, const Chunk& chunk, bool with_own, bool any_huge,
                               unsigned int* own_words, Masks& masks) {
   const int lane = threadIdx.x % 32;
-  const int warps = static_cast<int>(blockDim.x / 32 * cluster.blocks);
-  const int kept_groups = (kept + 31) / 32;
   unsigned int* const words = cluster.at(own_words, 0);
   unsigned int* const removed = cluster.at(masks.removed, 0);
-  int group = static_cast<int>(cluster.rank * (blockDim.x / 32) + threadIdx.x / 32);
-  for (int rows = 0; rows < chunk.count;) {
-    const int groups = kept_groups + (with_own ? rows / 32 + kRows : 0);
-    if (group >= groups) {
-      group -= groups;
-      rows += 32 * kRows;
-      continue;
+  const int row_blocks = (chunk.count + 32 * kRows - 1) / (32 * kRows), kept_groups = (kept + 31) / 32;
+  // Row block b has kRows * (b + 1) groups of its own: as many as a constant with the one at the other end.
+  const int of_kept = kept_groups * row_blocks, of_pair = kRows * (row_blocks + 1);
+  const int items = of_kept + (with_own ? (row_blocks + 1) / 2 * of_pair : 0);
+  // Neighbouring items go to different blocks, so that all blocks have about as many.
+  const int step = static_cast<int>(blockDim.x / 32 * cluster.blocks);
+  for (int item = static_cast<int>(threadIdx.x / 32 * cluster.blocks + cluster.rank); item < items;
+       item += step) {
+    const bool is_kept = item < of_kept;
+    int row_block, group;
+    if (is_kept) {
+      row_block = item / kept_groups;
+      group = item - row_block * kept_groups;
+    } else {
+      const int pair = (item - of_kept) / of_pair;
+      row_block = row_blocks - 1 - pair;
+      group = item - of_kept - pair * of_pair;
+      if (group >= kRows * (row_block + 1)) {
+        group -= kRows * (row_block + 1);
+        if (row_block == pair) continue;  // the middle one is alone
+        row_block = pair;
+      }
     }
-    const bool of_kept = group < kept_groups;
-    const int first = of_kept ? 32 * group : 32 * (group - kept_groups);
+    const int first = 32 * group, rows = 32 * kRows * row_block;
     unsigned int found[kRows];
-    find_removers(problem, columns, of_kept ? first : chunk.begin + first, chunk.begin + rows + lane,
+    find_removers(problem, columns, is_kept ? first : chunk.begin + first, chunk.begin + rows + lane,
                   any_huge, found);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int row = rows + 32 * r + lane;
-      if (of_kept) {
+      if (is_kept) {
         if (kept - first < 32) found[r] &= (1u << (kept - first)) - 1;
         const unsigned int gone = __ballot_sync(kFullWarp, found[r] != 0);
         if (lane == 0 && gone != 0) atomicOr(&removed[row / 32], gone);
       } else if (row >= first) {
-        words[first / 32 * chunk.size + row] = row - first < 32 ? found[r] & ((1u << lane) - 1) : found[r];
+        words[group * chunk.size + row] = row - first < 32 ? found[r] & ((1u << lane) - 1) : found[r];
       }
     }
-    group += warps;
   }
 }
 
-// Find out which of the chunk's candidates stay, up to the one that completes max_detections and at most 31
-// after it, and tell all blocks. The threads of the first block call this. Its first warp resolves kAtOnce
-// groups, whose words it holds in registers; then each warp finds out which candidates of a later group they
-// remove.
-__device__ __forceinline__ void resolve(const Cluster& cluster, const Chunk& chunk, int64_t wanted,
+// Find out which of the chunk's candidates stay, up to the one that completes the wanted number and at most
+// 255 after it, and tell all blocks. The threads of the first block call this. Its first warp resolves
+// kAtOnce groups, whose words it holds in registers; then each warp finds out which candidates of a later
+// group they remove.
+__device__ __forceinline__ void resolve(const Cluster& cluster, const Chunk& chunk, int wanted,
                                         const unsigned int* words, Masks& masks) {
   constexpr int kAtOnce = 8;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -191,10 +202,10 @@ __device__ __forceinline__ void resolve(const Cluster& cluster, const Chunk& chu
   for (int base = 0;; base += kAtOnce) {
     if (warp == 0) {
       unsigned int removers[kAtOnce][kAtOnce], gone[kAtOnce], kept_word = 0;
-      int64_t left = wanted;
 #pragma unroll
       for (int g = 0; g < kAtOnce; ++g) {
-        gone[g] = masks.removed[base + g];
+        const int here = wanted > 0 ? chunk.count - 32 * (base + g) : 0;
+        gone[g] = masks.removed[base + g] | (here >= 32 ? 0 : here > 0 ? kFullWarp << here : kFullWarp);
 #pragma unroll
         for (int later = g; later < kAtOnce; ++later) {
           removers[g][later] = base + later < groups ? word_of(base + g, base + later) : 0;
@@ -202,10 +213,7 @@ __device__ __forceinline__ void resolve(const Cluster& cluster, const Chunk& chu
       }
 #pragma unroll
       for (int g = 0; g < kAtOnce; ++g) {
-        const int here = left > 0 ? chunk.count - 32 * (base + g) : 0;
-        const unsigned int exists = here >= 32 ? kFullWarp : here > 0 ? (1u << here) - 1 : 0;
-        const unsigned int kept = kept_of_32(exists & ~gone[g], removers[g][g]);
-        left -= __popc(kept);
+        const unsigned int kept = kept_of_32(~gone[g], removers[g][g]);
         if (lane == g) kept_word = kept;
 #pragma unroll
         for (int later = g + 1; later < kAtOnce; ++later) {
@@ -271,8 +279,10 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   }
   cluster.sync();  // `removed` is 0, and all blocks run
 
-  int64_t kept_count = 0;
-  for (int64_t first = 0; kept_count < problem.max_detections; first += chunk_size) {
+  // Candidates, and so what is kept, are fewer than 2^31.
+  const int most = static_cast<int>(min(problem.max_detections, problem.per_image));
+  int kept_count = 0;
+  for (int first = 0; kept_count < most; first += chunk_size) {
     Chunk chunk = {chunk_size, capacity, 0};
     int at = thread;  // the place of the thread's candidate in the chunk
     if constexpr (kSorted) {
@@ -286,15 +296,15 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
       any_huge = __syncthreads_or(any_huge || huge);
       chunk.count = __syncthreads_count(index >= 0);
     } else {
-      chunk.begin = static_cast<int>(first);
-      chunk.count = min(available - chunk.begin, chunk_size);
-      at = thread - chunk.begin;
+      chunk.begin = first;
+      chunk.count = min(available - first, chunk_size);
+      at = thread - first;
     }
     if (chunk.count <= 0) break;
 
     // Kept candidates for which there is no room are read again, part by part.
-    for (int64_t part = 0;; part += capacity) {
-      const int kept = static_cast<int>(min(kept_count - part, int64_t{capacity}));
+    for (int part = 0;; part += capacity) {
+      const int kept = min(kept_count - part, capacity);
       if (kSorted && kept_count > capacity) {
         __syncthreads();  // the columns have been read
         if (thread < kept) {
@@ -308,31 +318,35 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
       if (is_last) break;
     }
     cluster.sync();
-    if (cluster.rank == 0) {
-      resolve(cluster, chunk, problem.max_detections - kept_count, words, masks);
-    }
+    if (cluster.rank == 0) resolve(cluster, chunk, most - kept_count, words, masks);
     cluster.sync();
 
-    const unsigned int own_word = 0 <= at && at < chunk_size ? masks.kept[at / 32] : 0;
-    const bool is_kept = own_word >> lane & 1u;
+    // Each lane counts what is kept of one group; the thread's group is lane at / 32.
+    const unsigned int kept_word = 32 * lane < chunk_size ? masks.kept[lane] : 0;
+    int up_to = __popc(kept_word);  // and with the lane's group
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int before = __shfl_up_sync(kFullWarp, up_to, distance);
+      if (lane >= distance) up_to += before;
+    }
+    const bool is_here = 0 <= at && at < chunk_size;
+    const int group = is_here ? at / 32 : 0;
+    const unsigned int own_word = __shfl_sync(kFullWarp, kept_word, group);
+    const int rank = kept_count + __shfl_sync(kFullWarp, up_to, group) - __popc(own_word >> lane);
+    kept_count += __shfl_sync(kFullWarp, up_to, 31);
+    const bool is_kept = is_here && (own_word >> lane & 1u);
     const int from = is_kept ? chunk.begin + at : 0;
     const Box<T> box = columns.boxes[from];
     const T area = columns.areas[from];
     const int64_t category = has_categories ? columns.categories[from] : 0;
-    int64_t rank = kept_count + __popc(own_word & ((1u << lane) - 1));
-#pragma unroll 8
-    for (int word = 0; word < chunk_size / 32; ++word) {
-      const int kept = __popc(masks.kept[word]);
-      kept_count += kept;
-      if (word < at / 32) rank += kept;
-    }
     __syncthreads();  // all columns that move have been read
     if (is_kept && rank < capacity) {
       columns.boxes[rank] = box;
       columns.areas[rank] = area;
       if (has_categories) columns.categories[rank] = category;
     }
-    if (is_kept && rank < problem.max_detections && cluster.rank == 0) {
+    // The blocks share the writing, a warp each.
+    if (is_kept && rank < most && thread / 32 % cluster.blocks == cluster.rank) {
       write_detection(problem, image, rank, index);
     }
     if constexpr (kSorted) {
@@ -342,8 +356,8 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
     }
   }
   if (cluster.rank > 0) return;
-  const int64_t written = min(kept_count, problem.max_detections);
-  if (thread == 0) problem.out_counts[image] = static_cast<int32_t>(written);
+  const int written = min(kept_count, most);
+  if (thread == 0) problem.out_counts[image] = written;
   for (int64_t rank = written + thread; rank < problem.max_detections; rank += total) {
     write_padding(problem, image, rank);
   }

@@ -10,7 +10,8 @@
 
 namespace lensbox {
 
-// Order bits, then the inverted index. Equal scores: the smaller index is the greater key.
+// Order bits, then the inverted index. Equal scores: the smaller index is the greater key. Keys of no
+// candidate have order 0; they differ, too.
 template <typename Bits>
 struct alignas(2 * sizeof(Bits)) Key {
   Bits order;
@@ -19,6 +20,9 @@ struct alignas(2 * sizeof(Bits)) Key {
   __device__ int64_t index() const { return UINT_MAX - inverted_index; }
   __device__ bool is_none() const { return order == 0; }
   __device__ bool operator>(const Key& other) const {
+    if constexpr (sizeof(Bits) == 4) {
+      return (uint64_t{order} << 32 | inverted_index) > (uint64_t{other.order} << 32 | other.inverted_index);
+    }
     return order > other.order || (order == other.order && inverted_index > other.inverted_index);
   }
 
@@ -45,8 +49,14 @@ using KeyOf = Key<decltype(order_bits(Score{}))>;
 
 template <typename Score>
 __device__ KeyOf<Score> make_key(const NmsProblem& problem, int64_t image, int64_t index) {
-  const auto bits = candidate_bits<Score>(problem, image * problem.per_image + index);
-  return {bits, bits != 0 ? UINT_MAX - static_cast<uint32_t>(index) : 0};
+  return {candidate_bits<Score>(problem, image * problem.per_image + index),
+          UINT_MAX - static_cast<uint32_t>(index)};
+}
+
+// Return the key of a thread without a candidate.
+template <typename K>
+__device__ K no_key() {
+  return {0, UINT_MAX - threadIdx.x};
 }
 
 // Return the best max_candidates keys of an image with more boxes than the block has threads: one key a
@@ -118,7 +128,7 @@ __device__ KeyOf<Score> select_candidates(const NmsProblem& problem, int64_t ima
     if (!key.is_none() && !(pivot > key)) selected[atomicAdd(&found, 1)] = key;
   }
   __syncthreads();
-  const K key = static_cast<int>(threadIdx.x) < found ? selected[threadIdx.x] : K{0, 0};
+  const K key = static_cast<int>(threadIdx.x) < found ? selected[threadIdx.x] : no_key<K>();
   __syncthreads();  // selected is used again
   return key;
 }
@@ -142,15 +152,12 @@ __device__ K sort_descending(K key, K* exchange) {
   from[threadIdx.x] = key;
   __syncthreads();
   for (unsigned int run = 32; run < blockDim.x; run *= 2) {
-    const bool is_first = (threadIdx.x & run) == 0;
     const K* const others = from + ((threadIdx.x ^ run) & ~(run - 1));
-    // Equal keys are those of no candidate: the first run's come first.
-    const auto comes_before = [&](const K& other) { return is_first ? other > key : !(key > other); };
     unsigned int before = 0;
     for (unsigned int step = run / 2; step > 0; step /= 2) {
-      if (comes_before(others[before + step - 1])) before += step;
+      if (others[before + step - 1] > key) before += step;
     }
-    if (comes_before(others[before])) ++before;
+    if (others[before] > key) ++before;
     to[(threadIdx.x & ~(2 * run - 1)) + (threadIdx.x & (run - 1)) + before] = key;
     __syncthreads();
     key = to[threadIdx.x];
@@ -165,7 +172,8 @@ __device__ K sort_descending(K key, K* exchange) {
 // keys a thread.
 template <typename Score>
 __device__ KeyOf<Score> ranked_key(const NmsProblem& problem, int64_t image, KeyOf<Score>* exchange) {
-  KeyOf<Score> key = {0, 0};
+  using K = KeyOf<Score>;
+  K key = no_key<K>();
   if (problem.per_image > blockDim.x) {
     key = select_candidates<Score>(problem, image, exchange);
   } else if (threadIdx.x < problem.per_image) {
@@ -173,7 +181,7 @@ __device__ KeyOf<Score> ranked_key(const NmsProblem& problem, int64_t image, Key
   }
   key = sort_descending(key, exchange);
   __syncthreads();  // `exchange` may be written again
-  return threadIdx.x < problem.max_candidates ? key : KeyOf<Score>{0, 0};
+  return threadIdx.x < problem.max_candidates ? key : no_key<K>();
 }
 
 }  // namespace lensbox
