@@ -6,13 +6,25 @@
 
 namespace lensbox {
 
-// Call this first in a kernel that starts early (launch.h). It lets the next launch be set up, then waits
-// until the writes of all earlier launches can be read.
-__device__ __forceinline__ void begin_early() {
+// Let the next launch be set up. Its blocks take room on the device from then on.
+__device__ __forceinline__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// Wait until the writes of all earlier launches can be read. A kernel that starts early (launch.h) calls this
+// first.
+__device__ __forceinline__ void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
+}
+
+// Begin a kernel that starts early and needs no room for blocks of its own any more.
+__device__ __forceinline__ void begin_early() {
+  let_next_begin();
+  wait_for_earlier();
 }
 
 // Return true in the last of `blocks` calls; one thread of each block calls this. Everything that a block

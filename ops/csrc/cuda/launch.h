@@ -54,16 +54,18 @@ struct LaunchShape {
       : blocks(static_cast<unsigned int>(grid)), threads(static_cast<unsigned int>(block)) {}
 };
 
+// A kernel starts while the launch before ends, and begins with begin_early() or wait_for_earlier()
+// (device.cuh).
 enum class Start {
-  kProgrammatic,  // while the launch before ends; the kernel begins with begin_early() (device.cuh)
-  kCooperative,   // all blocks at the same time, so that they can wait for each other. If not all fit on the
-                  // device, none runs, and the error is cudaErrorCooperativeLaunchTooLarge
+  kProgrammatic,
+  kCooperative,  // and all blocks at the same time, so that they can wait for each other. If not all fit on
+                 // the device, none runs, and the error is cudaErrorCooperativeLaunchTooLarge
 };
 
 template <typename... Parameters>
 cudaError_t launch(Start start, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
                    std::type_identity_t<Parameters>... arguments) {
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;
@@ -73,7 +75,8 @@ cudaError_t launch(Start start, void (*kernel)(Parameters...), const LaunchShape
   if (start == Start::kCooperative) {
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
-  } else if (has_clusters()) {
+  }
+  if (has_clusters()) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }

@@ -140,7 +140,7 @@ template <typename Source>
 __global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
     packed_loss_and_grad_kernel(const __grid_constant__ Source source, float eps, LossSums* workspace,
                                 float* loss, PackedBox<typename Source::Pred>* grad_pred) {
-  begin_early();
+  wait_for_earlier();
   const int64_t first = first_slot<kFusedSlots>();
   const typename Source::template Group<kFusedSlots> group(source, first);
   write_padding(group, source, first, grad_pred);
@@ -155,6 +155,7 @@ __global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
     gradients[k] = giou_gradient(group.pred(k), group.target(k), eps);
   }
   const LossSums total = sum_in_all_threads(sums, workspace);
+  let_next_begin();  // not before: blocks of the next launch would share the multiprocessors with these
   const double divisor = loss_divisor(total);
   if (blockIdx.x == 0 && threadIdx.x == 0) *loss = static_cast<float>(total.loss / divisor);
   const LossScale<float> scale(-1.0f, divisor);
