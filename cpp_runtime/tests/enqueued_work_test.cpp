@@ -121,8 +121,12 @@ TEST_F(WorkOnAGpu, ReadsTheCanvasesOfDestroyedGraphs) {
     found = graphs(images, 0.5, 0.25).value();
   }
   graphs = nullptr;
-  // The graphs' canvases were allocated on one of torch's streams, which come in turn.
-  for (int i = 0; i < kPoolStreams; ++i) {
+  // The graphs' canvases were allocated on one of torch's streams, which come in turn: it is the last one
+  // now. The others would need new memory, and CUDA may wait before it gives some.
+  for (int i = 1; i < kPoolStreams; ++i) {
+    next_stream();
+  }
+  {
     const c10::StreamGuard guard(next_stream());
     overwrite(images);
   }
