@@ -23,6 +23,7 @@ LARGEST_HEAD = 65_536  # bytes of a request line with its headers, of trailers, 
 HEAD_TIMEOUT = 10.0  # seconds for a head
 STALL_TIMEOUT = 10.0  # seconds in which a client that does not read must take something
 _DISCARDING = 2.0  # seconds in which a refused client may still send, and reads the answer
+_LAST_HEAD = 0.2  # seconds for a request that is on its way when the service shuts down
 _READ_AHEAD = 65_536  # bytes of a body that wait for the app
 _PROBE = 0.2  # seconds from the end of a client's half to a look whether the client is gone
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -315,8 +316,11 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def end_soon(self) -> None:
-        """End the connection after the current answer; at once without one."""
+        """End the connection after the current answer, or after that of a request that is on its way."""
         self.is_ending = True
+        self._loop.call_later(_LAST_HEAD, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
         if not self.exchanges and not self._discards_until:
             self.transport.close()
 

@@ -79,6 +79,7 @@ class Server:
         self._app = app
         self._settings = settings
         self._connections: set[Connection] = set()
+        self._greetings = set[asyncio.Task[None]]()  # the loop has only weak references to its tasks
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
         self._outermost = ProxyHeadersMiddleware(app, trusted)  # type: ignore[arg-type]
         self._tls: ssl.SSLContext | None = None
@@ -92,31 +93,43 @@ class Server:
         async with _lifespan(self._app):
             with listener:
                 listener.listen(_BACKLOG)
-                tasks = loop.create_task(self._accept(listener)), loop.create_task(self._look())
+                self._start_accepting(listener)
+                looking = loop.create_task(self._look())
                 while not self.should_exit:
                     await asyncio.sleep(_POLL)
-                tasks[0].cancel()
+                loop.remove_reader(listener)
+                while self._accept(listener):  # a closed listener resets the connections that wait
+                    pass
             # Once all processes have closed theirs, the kernel refuses connections.
             await self._drain()
-            tasks[1].cancel()
+            looking.cancel()
 
-    async def _accept(self, listener: socket.socket) -> None:
-        """Accept one connection at a time: uvloop's servers accept all that wait, and leave others none."""
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept one connection; return False if none waits.
+
+        uvloop's servers accept all that wait, and leave other processes none.
+        """
         loop = asyncio.get_running_loop()
-        greetings: set[asyncio.Task[None]] = set()  # the loop has only weak references to its tasks
-        while True:
-            try:
-                client, _ = await loop.sock_accept(listener)
-            except ConnectionAbortedError:  # the client is gone: others need not wait
-                continue
-            except OSError as error:
-                _log.error("cannot accept connections: %s", error)
-                await asyncio.sleep(_PAUSE)
-                continue
-            client.setblocking(False)
-            greeting = loop.create_task(self._greet(client))
-            greetings.add(greeting)
-            greeting.add_done_callback(greetings.discard)
+        try:
+            client, _ = listener.accept()
+        except BlockingIOError:  # none waits: another process has accepted it
+            return False
+        except ConnectionAbortedError:  # the client is gone: others need not wait
+            return True
+        except OSError as error:
+            _log.error("cannot accept connections: %s", error)
+            loop.remove_reader(listener)
+            loop.call_later(_PAUSE, self._start_accepting, listener)
+            return False
+        client.setblocking(False)
+        greeting = loop.create_task(self._greet(client))
+        self._greetings.add(greeting)
+        greeting.add_done_callback(self._greetings.discard)
+        return True
+
+    def _start_accepting(self, listener: socket.socket) -> None:
+        if not self.should_exit:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def _greet(self, client: socket.socket) -> None:
         def protocol() -> Connection:
@@ -137,6 +150,8 @@ class Server:
         whole = self._settings.shutdown_timeout
         # Keep a second, or half of the time, for the shutdown itself.
         seconds = whole - _delay(self._settings) - min(1.0, whole / 2)
+        if self._greetings:
+            await asyncio.wait(self._greetings, timeout=seconds)
         for connection in list(self._connections):
             connection.end_soon()
         if not await self._until_closed(seconds):

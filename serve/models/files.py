@@ -13,10 +13,9 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from multiprocessing.reduction import DupFd
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, reading, system_reason
 
@@ -150,7 +149,8 @@ def open_regular(path: Path) -> BinaryIO:
 class Content:
     """A file as it was read. path: where it lay. signature: content of PATH.sig, None if there was no file.
 
-    stamp: the file's state at that time, see `stamp_of`. Any process may hold the memory, a sealed memfd.
+    stamp: the file's state at that time, see `stamp_of`. file: the memory, a sealed memfd, which any process
+    may hold; in another process, its own number.
     """
 
     path: Path
@@ -170,13 +170,6 @@ class Content:
     def close(self) -> None:
         """Free the memory, once no other process holds it."""
         os.close(self.file)
-
-    def __reduce__(self) -> Any:
-        return _received, (replace(self, file=-1).__dict__, DupFd(self.file))
-
-
-def _received(values: dict[str, Any], file: Any) -> Content:
-    return Content(**{**values, "file": file.detach()})
 
 
 def read_content(path: Path) -> Content:

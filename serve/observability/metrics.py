@@ -27,7 +27,6 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from lensbox.serve.errors import StartupError
 from lensbox.serve.folders import service_folder
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's variable
 _SAMPLING_INTERVAL = 1.0  # seconds
-_LONGEST_FOLDER = 52  # bytes: names of sockets have at most 107, and multiprocessing adds some
 
 # From 1 ms (a small batch on a GPU) to 30 s (the default time limit of a request).
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -52,25 +50,17 @@ _shared_folder: str | None = None
 
 
 @contextmanager
-def shared_metrics(slot: str) -> Iterator[None]:
-    """Create the folder of the service's metrics, which is also multiprocessing's temporary folder, and join
-    it. Enter it before starting the first process. Raise StartupError if there is no place for it.
+def shared_metrics(slot: str) -> Iterator[str]:
+    """Create the folder of the service's metrics, and join it. Enter it before starting the first process.
 
     An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program. Files in
     memory (tmpfs) go on while a disk is full.
     """
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    if len(os.fsencode(place)) > _LONGEST_FOLDER:
-        rule = f"TMPDIR must have at most {_LONGEST_FOLDER} bytes if /dev/shm cannot be written"
-        raise StartupError(f"{rule}, got {place}")
-    before = tempfile.tempdir
     with service_folder(place) as path:
-        os.environ[_FOLDER] = tempfile.tempdir = path
+        os.environ[_FOLDER] = path
         join_shared_metrics(slot)
-        try:
-            yield
-        finally:
-            tempfile.tempdir = before
+        yield path
 
 
 def join_shared_metrics(slot: str) -> None:

@@ -3,7 +3,7 @@
 | process     | runs                                   | uses                                       |
 | ----------- | -------------------------------------- | ------------------------------------------ |
 | supervisor  | `supervisor.run`                       | `repository` (swaps), `group`, `lifecycle` |
-| fork server | multiprocessing's, after `fork_server` |                                            |
+| fork server | `fork_server.main`                     |                                            |
 | front ends  | `child.frontend_main`, `http.server`   | `follower` (swaps), `remote_engine`        |
 | engines     | `engine_process.main`                  | `engine.instance`, `models.files`        |
 

@@ -1,17 +1,149 @@
-"""Set up the fork server, which preloads this module: ignore Ctrl+C, and end with the supervisor.
+"""The fork server: a process that has imported torch without using it, and forks all other processes.
 
-Ctrl+C and SIGHUP reach every process of a terminal; only the supervisor handles them. Without
-`end_with_parent`, the fork server would live as long as any of its children.
+A new process starts in a fraction of a second and shares most of its memory. The fork server forks a process
+in between, which ends at once, so that the supervisor adopts the new process. Therefore the processes go on
+when the fork server is killed, and the kernel ends them with the supervisor.
 """
 
+import contextlib
+import ctypes
+import importlib
+import multiprocessing
 import os
+import shutil
 import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
 
-from lensbox.serve.processes.child import SUPERVISOR, end_with_parent
+from lensbox.serve.processes.lifecycle import Child
 
-for number in (signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})  # blocked at the start
-end_with_parent()
-if os.environ.get(SUPERVISOR) != str(os.getppid()):  # killed before that call
-    os.kill(os.getpid(), signal.SIGKILL)
+# Modules that the fork server imports, so that a child need not.
+PRELOADED = ("lensbox.serve.processes.engine_process", "lensbox.serve.http.server")
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of Linux' prctl
+_PATIENCE = 30.0  # seconds for a fork
+_TRIES, _PAUSE = 50, 0.1  # to remove a folder while the processes that write there end; seconds
+
+Target = Callable[..., None]
+
+
+class ForkServer(Child):
+    """The supervisor's side. folders: to remove if the supervisor is killed."""
+
+    def __init__(self, *folders: str) -> None:
+        super().__init__("the fork server", "fork-server", self._launch, self._take_ready)
+        self._folders = folders
+        self._is_ready = False
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
+
+    def fork(
+        self, target: Target, arguments: Sequence[Any], *files: int
+    ) -> "tuple[int, Connection[Any, Any]] | None":
+        """Start a process that calls `target(pipe, files, *arguments)`. Return its pid and our end.
+
+        Return None while the fork server starts. Raise OSError or EOFError if it ends meanwhile.
+        """
+        if not self._is_ready or self.pipe is None:
+            return None
+        own, other = multiprocessing.Pipe()
+        try:
+            with other:
+                self.pipe.send((target, len(files) + 1))
+                with socket.socket(fileno=os.dup(self.pipe.fileno())) as channel:
+                    socket.send_fds(channel, [b"f"], [other.fileno(), *files])
+                if not self.pipe.poll(_PATIENCE):
+                    self.kill()
+                    raise OSError(f"the fork server has not answered for {_PATIENCE:g} s and is killed")
+                pid: int = self.pipe.recv()
+            if not pid:
+                raise OSError("the fork server cannot fork")
+            own.send(arguments)
+        except BaseException:
+            own.close()
+            raise
+        return pid, own
+
+    def _launch(self) -> "tuple[int, Connection[Any, Any]]":
+        self._is_ready = False
+        own, other = multiprocessing.Pipe()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main"
+        command = [sys.executable, "-c", f"{code}({os.getpid()}, {PRELOADED!r}, {self._folders!r})"]
+        with other:
+            as_input = [(os.POSIX_SPAWN_DUP2, other.fileno(), 0)]
+            # A session of its own: Ctrl+C and SIGHUP of a terminal reach the supervisor alone.
+            pid = os.posix_spawn(command[0], command, os.environ, file_actions=as_input, setsid=True)
+        return pid, own
+
+    def _take_ready(self, child: Child, message: bool) -> None:
+        self._is_ready = message
+
+
+# --- the fork server's side ---
+
+
+def main(supervisor: int, preloaded: Sequence[str], folders: Sequence[str]) -> None:
+    """Fork processes until the supervisor has ended; then remove its folders."""
+    Path("/proc/self/comm").write_text("lensbox-fork")
+    for number in (signal.SIGINT, signal.SIGHUP):  # the supervisor handles them
+        signal.signal(number, signal.SIG_IGN)
+    pipe: Connection[Any, Any] = Connection(os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for name in preloaded:
+        importlib.import_module(name)
+    with contextlib.suppress(EOFError, OSError):
+        pipe.send(True)
+        while True:
+            target, count = pipe.recv()
+            with socket.socket(fileno=os.dup(pipe.fileno())) as channel:
+                files = socket.recv_fds(channel, 1, count)[1]
+            pipe.send(_fork(supervisor, pipe, target, files))
+            for file in files:
+                os.close(file)
+    for _ in range(_TRIES):
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not any(map(os.path.exists, folders)):
+            return
+        time.sleep(_PAUSE)
+
+
+def _fork(supervisor: int, pipe: "Connection[Any, Any]", target: Target, files: list[int]) -> int:
+    """Return the pid of the new process, which the supervisor has adopted; 0 if there is none."""
+    read, write = os.pipe()
+    between = os.fork()
+    if not between:
+        _in_between(supervisor, pipe, target, files, write)
+    os.close(write)
+    os.waitpid(between, 0)
+    pid = int.from_bytes(os.read(read, 4), "little")
+    os.close(read)
+    return pid
+
+
+def _in_between(
+    supervisor: int, pipe: "Connection[Any, Any]", target: Target, files: list[int], write: int
+) -> NoReturn:
+    between = os.getpid()
+    try:
+        if pid := os.fork():
+            os.write(write, pid.to_bytes(4, "little"))
+        else:
+            os.close(write)
+            pipe.close()
+            while os.getppid() == between:
+                time.sleep(0.001)
+            ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == supervisor:  # else it has ended before the call
+                own: Connection[Any, Any] = Connection(files[0])
+                target(own, files[1:], *own.recv())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)

@@ -5,12 +5,14 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from lensbox.serve.models.control import EngineAddress, Loaded, new_address
 from lensbox.serve.models.files import Content
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import engine_main
+from lensbox.serve.processes.fork_server import ForkServer
 from lensbox.serve.processes.lifecycle import Child, described
 from lensbox.serve.settings import Settings
 
@@ -32,6 +34,7 @@ class Plan(NamedTuple):
     counters: ServiceCounters
     slots: set[int]
     temporary: str
+    fork_server: ForkServer
 
 
 class Group:
@@ -58,7 +61,7 @@ class Group:
     def step(self) -> None:
         """Keep the engines alive. Before all are ready, an end is a failure."""
         for child in self.children:
-            if self.is_ready or child.process is None:
+            if self.is_ready or child.pid is None:
                 child.keep_alive(self._plan.counters)
                 continue
             code = child.exit_code
@@ -76,15 +79,16 @@ class Group:
         self.content.close()
 
     def _child(self, address: EngineAddress) -> Child:
-        plan = self._plan
-        number = next(number for number in itertools.count() if number not in plan.slots)
-        plan.slots.add(number)
+        slots = self._plan.slots
+        number = next(number for number in itertools.count() if number not in slots)
+        slots.add(number)
+        slot, name = f"engine-{number}", self._engine_name(address.device)
+        return Child(name, slot, partial(self._launch, slot, address), self._take, model=self.name)
 
-        def arguments() -> tuple[Any, ...]:
-            return plan.settings, self.name, address, self.content, self._folder
-
-        name = self._engine_name(address.device)
-        return Child(name, f"engine-{number}", engine_main, arguments, self._take, model=self.name)
+    def _launch(self, slot: str, address: EngineAddress) -> Any:
+        plan, content = self._plan, self.content
+        arguments = slot, plan.settings, self.name, address, content, self._folder
+        return plan.fork_server.fork(engine_main, arguments, content.file)
 
     def _engine_name(self, device: str) -> str:
         return f"the engine of {self.name or self.content.path.name} version {self.version} on {device}"

@@ -1,75 +1,75 @@
-"""One child process of the supervisor: start it, watch its heartbeat, restart it with back-off.
+"""One child process of the supervisor: start it, watch its heartbeat, restart it with back-off."""
 
-multiprocessing's fork server makes the processes. The fork server has imported torch without using it, so a
-new process starts in a fraction of a second and shares most of its memory.
-"""
-
+import contextlib
 import logging
 import math
-import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from lensbox.serve.observability.metrics import ServiceCounters
-from lensbox.serve.processes.child import PRELOADED, SUPERVISOR
 
 _log = logging.getLogger(__name__)
 
 _STABLE = 30.0  # seconds of running after which earlier failures of a process do not count
 _LONGEST_PAUSE = 10.0  # maximum seconds between restarts of a crashing process
+_SHORT = 0.001  # seconds
 _LONGEST_STEP = 0.5  # seconds of silence counted per check at most: this process may have been suspended
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(list(PRELOADED))
+_codes: dict[int, int] = {}  # exit codes of processes that have ended, by pid
 
 
-@dataclass
+def reap() -> None:
+    """Take note of all processes that have ended, and of orphans: the supervisor adopts them."""
+    with contextlib.suppress(ChildProcessError):  # no process
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            _codes[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+
+
 class Child:
     """A process and how to start it.
 
-    slot: the process's name in the shared metrics. arguments: returns the arguments of `target` that stand
-    between slot and pipe. take: called with this object and each message of the process, but for None, a mere
-    heartbeat. patience: maximum seconds without a message. model: of an engine. silence: seconds since the
-    latest message; None before the first one. failures: failed starts and early exits in a row.
+    slot: the process's name in the shared metrics. launch: starts it; returns its pid and our end of its
+    pipe, or None if it cannot be started yet. take: called with this object and each message of the process,
+    but for None, a mere heartbeat. patience: maximum seconds without a message. model: of an engine. pid:
+    None while there is no process. silence: seconds since the latest message; None before the first
+    one. failures: failed starts and early exits in a row.
     """
 
-    name: str
-    slot: str
-    target: Callable[..., None]
-    arguments: Callable[[], tuple[Any, ...]]
-    take: Callable[["Child", Any], None]
-    patience: float = math.inf
-    model: str = ""
-    process: Any = None
-    pipe: "Connection[Any, Any] | None" = None
-    failures: int = 0
-    started: float = -math.inf
-    silence: float | None = None
-    checked: float = 0.0
-    restart_at: float = -math.inf
-
-    @property
-    def waits_for(self) -> list[Any]:
-        """What `multiprocessing.connection.wait` takes: the pipe, and the end of the process."""
-        return [
-            *([self.process.sentinel] if self.process is not None else []),
-            *([self.pipe] if self.pipe is not None else []),
-        ]
+    def __init__(
+        self,
+        name: str,
+        slot: str,
+        launch: Callable[[], "tuple[int, Connection[Any, Any]] | None"],
+        take: Callable[["Child", Any], None],
+        patience: float = math.inf,
+        model: str = "",
+    ) -> None:
+        self.name, self.slot, self.launch, self.take = name, slot, launch, take
+        self.patience, self.model = patience, model
+        self.pid: int | None = None
+        self.pipe: Connection[Any, Any] | None = None
+        self.failures = 0
+        self.started = self.restart_at = -math.inf
+        self.silence: float | None = None
+        self.checked = 0.0
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the process; None if it runs or was not started."""
-        return None if self.process is None else self.process.exitcode
+        """The exit code of the process, after `reap`; None if it runs or was not started."""
+        return None if self.pid is None else _codes.get(self.pid)
+
+    @property
+    def is_running(self) -> bool:
+        """True while there is a process."""
+        return self.pid is not None and self.exit_code is None
 
     def keep_alive(self, counters: ServiceCounters) -> None:
         """Start the process if it is not running; else take its messages and check its heartbeat."""
         self.receive()
-        if self.process is not None:
+        if self.pid is not None:
             code = self.exit_code
             if code is None:
                 self._check_heartbeat()
@@ -81,26 +81,10 @@ class Child:
             _log.error("%s ended with %s and is restarted", self.name, described(code))
         if time.monotonic() >= self.restart_at:
             try:
-                self.start()
+                self._start()
             except Exception as error:  # many types: the fork server has ended, or memory is short
                 self._retry_later()
                 _log.error("%s cannot be started; retrying: %s", self.name, error or type(error).__name__)
-
-    def start(self) -> None:
-        """Start the process. Raise an error if the fork server has ended or ends meanwhile."""
-        ensure_fork_server()
-        own, other = CONTEXT.Pipe()
-        arguments = self.slot, *self.arguments(), other
-        process: Any = CONTEXT.Process(target=self.target, args=arguments, daemon=True)
-        try:
-            process.start()
-        except BaseException:
-            own.close()
-            raise
-        finally:
-            other.close()
-        self._close_pipe()
-        self.process, self.pipe, self.silence, self.started = process, own, None, time.monotonic()
 
     def receive(self) -> None:
         """Take the messages of the process."""
@@ -124,25 +108,34 @@ class Child:
             except OSError:
                 self._close_pipe()
 
-    def kill(self) -> None:
-        """Send SIGKILL to the process, if it runs."""
-        if self.process is not None:
-            self.process.kill()
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the process, if it runs."""
+        if self.pid is not None and self.exit_code is None:
+            os.kill(self.pid, number)
 
     def end(self) -> None:
         """Kill the process, wait for its end, and free all that belongs to it."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.join()
-            self.process.close()
-            self.process = None
-        self._close_pipe()
+        self.kill()
+        while self.is_running:
+            reap()
+            time.sleep(_SHORT)
+        self._forget()
+
+    def _start(self) -> None:
+        if (launched := self.launch()) is not None:
+            self.pid, self.pipe = launched
+            _codes.pop(self.pid, None)  # of an earlier process with this pid
+            self.silence, self.started = None, time.monotonic()
 
     def _retry_later(self) -> None:
         """Set the time of the next start, with exponential back-off."""
         self.failures += 1
         pause = 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE, 2.0 ** (self.failures - 3))
-        self.process, self.restart_at = None, time.monotonic() + pause
+        self.restart_at = time.monotonic() + pause
+        self._forget()
+
+    def _forget(self) -> None:
+        self.pid = None
         self._close_pipe()
 
     def _check_heartbeat(self) -> None:
@@ -155,23 +148,12 @@ class Child:
         if self.silence > self.patience:
             _log.error("%s had no heartbeat for %g s and is killed", self.name, self.patience)
             self.silence = None  # log the kill once, even if the process takes time to end
-            self.process.kill()
+            self.kill()
 
     def _close_pipe(self) -> None:
         if self.pipe is not None:
             self.pipe.close()
             self.pipe = None
-
-
-def ensure_fork_server() -> None:
-    """Start the fork server if it does not run. Block the signals that the fork server ignores only later."""
-    resource_tracker.ensure_running()  # the fork server needs it; starting it unblocks SIGINT
-    os.environ[SUPERVISOR] = str(os.getpid())
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def described(code: int) -> str:

@@ -90,10 +90,7 @@ class Repository:
             model.swaps.append(self._end(model, done))
 
     def step(self) -> None:
-        """Resume all swaps, and keep all engines alive.
-
-        Raise StartupError if no model can be loaded when the service starts.
-        """
+        """Resume all swaps. Raise StartupError if no model can be loaded when the service starts."""
         for model in list(self._models.values()):
             if model.swaps and _has_ended(model.swaps[0]):
                 del model.swaps[0]
@@ -103,6 +100,9 @@ class Repository:
         if not (self.is_ready or self.is_busy):
             self.is_ready = True
             self._publish()
+
+    def keep_alive(self) -> None:
+        """Keep all engines alive that have been ready."""
         for group in self._groups:
             if group.is_ready:
                 group.step()

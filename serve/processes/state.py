@@ -87,4 +87,4 @@ class Followers:
 
     @property
     def _running(self) -> list[Report | None]:
-        return [self.reports.get(child.slot) for child in self.children if child.process is not None]
+        return [self.reports.get(child.slot) for child in self.children if child.pid is not None]

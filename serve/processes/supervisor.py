@@ -1,9 +1,11 @@
 """Start the processes of a service, restart processes that end, and shut all of them down in order."""
 
 import logging
+import signal
 import socket
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -12,8 +14,9 @@ from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.metrics import ServiceCounters, shared_metrics
 from lensbox.serve.processes.child import frontend_main
+from lensbox.serve.processes.fork_server import ForkServer
 from lensbox.serve.processes.group import Plan
-from lensbox.serve.processes.lifecycle import Child
+from lensbox.serve.processes.lifecycle import Child, reap
 from lensbox.serve.processes.repository import Repository
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
@@ -40,17 +43,28 @@ def run(
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    with service_folder(tempfile.gettempdir()) as temporary, shared_metrics("supervisor"):
-        counters = ServiceCounters()
-        models = Repository(catalogue, Plan(settings, devices, counters, set(), temporary))
+    with service_folder(tempfile.gettempdir()) as temporary, shared_metrics("supervisor") as shared:
+        counters, fork_server = ServiceCounters(), ForkServer(temporary, shared)
+        models = Repository(catalogue, Plan(settings, devices, counters, set(), temporary, fork_server))
         frontends = models.front_ends.children
 
-        def arguments() -> tuple[Any, ...]:
-            return settings, listener, keys, models.front_ends.table
+        def launch(slot: str) -> Any:
+            arguments = slot, settings, keys, models.front_ends.table
+            return fork_server.fork(frontend_main, arguments, listener.fileno())
 
         for number in range(1, 1 + (settings.frontends or 1)):
-            name, slot = f"front end {number}", f"frontend-{number}"
-            frontends.append(Child(name, slot, frontend_main, arguments, models.take, SILENCE))
+            slot = f"frontend-{number}"
+            frontends.append(Child(f"front end {number}", slot, partial(launch, slot), models.take, SILENCE))
+
+        def look() -> None:
+            """Keep the fork server and the engines alive; then wait until a process tells something."""
+            reap()
+            fork_server.keep_alive(counters)
+            models.keep_alive()
+            children = [fork_server, *models.children]
+            pipes = [child.pipe for child in children if child.pipe is not None]
+            wait(pipes, _BUSY_TICK if models.is_busy else _TICK)
+
         try:
             models.start()
             while not asked:
@@ -63,23 +77,20 @@ def run(
                     _log.info("ready: %s on %s", ", ".join(versions), url)
                 if shutdown.takes_reload():
                     models.load_news()
-                waits_for = [one for child in models.children for one in child.waits_for]
-                wait(waits_for, _BUSY_TICK if models.is_busy else _TICK)
+                look()
             seconds = settings.shutdown_timeout
             _log.info("shutting down: requests in progress are answered, within %d seconds", seconds)
             listener.close()  # so that the kernel refuses connections when the front ends have closed theirs
             # The engines run until the front ends have drained, because accepted requests need them.
             # `Shutdown` limits the time of the supervisor, and all child processes end with it.
-            running = [child.process for child in frontends if child.process is not None]
-            for process in running:
-                if models.is_ready:
-                    process.terminate()
-                else:
-                    process.kill()
-            for process in running:
-                process.join()
+            for child in frontends:
+                child.kill(signal.SIGTERM if models.is_ready else signal.SIGKILL)
+            while any(child.is_running for child in frontends):
+                for child in frontends:
+                    child.receive()  # a full pipe would hold up the front end
+                look()
             _log.info("ended")
         finally:
-            for child in frontends:
+            for child in [*frontends, fork_server]:
                 child.kill()
             models.close()

@@ -82,12 +82,11 @@ class ServeProcess:
 
     def workers(self) -> dict[str, list[int]]:
         """Return the pids of the fork server, of engines and of front ends."""
-        servers = [pid for pid in _children(self.process.pid) if "forkserver" in read_process(pid, "cmdline")]
-        found: dict[str, list[int]] = {"fork server": servers, "engines": [], "frontends": []}
-        kinds = {"lensbox-engine": "engines", "lensbox-http": "frontends"}
-        for worker in [child for server in servers for child in _children(server)]:
-            if kind := kinds.get(read_process(worker, "comm").strip()):
-                found[kind].append(worker)
+        found: dict[str, list[int]] = {"fork server": [], "engines": [], "frontends": []}
+        kinds = {"lensbox-fork": "fork server", "lensbox-engine": "engines", "lensbox-http": "frontends"}
+        for child in _children(self.process.pid):
+            if kind := kinds.get(read_process(child, "comm").strip()):
+                found[kind].append(child)
         return found
 
     def refusal(self) -> str:

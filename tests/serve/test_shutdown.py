@@ -29,9 +29,9 @@ def decode(*_):
 lensbox.serve.requests.decoding.photo_from_file = decode
 """
 _PRELOAD = """
-import os, lensbox.serve.processes.child as child
-os.environ["PYTHONPATH"] = {!r}  # of the fork server
-child.PRELOADED = (*child.PRELOADED, "stuck_decoder")
+import sys, lensbox.serve.processes.fork_server as fork_server
+sys.path.append({!r})  # also of the fork server
+fork_server.PRELOADED = (*fork_server.PRELOADED, "stuck_decoder")
 """
 # An orderly shutdown that exits with 7, never ends, or is not set yet. Exits with 8 to reload.
 _SHUTDOWN = """

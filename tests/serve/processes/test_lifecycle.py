@@ -1,10 +1,6 @@
 """One child process: starts, restarts with back-off, and silence."""
 
 import multiprocessing
-import os
-import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -12,46 +8,50 @@ from unittest.mock import Mock
 import pytest
 
 from lensbox.serve.processes import lifecycle
-from lensbox.serve.processes.child import SUPERVISOR
+
+_PID = 1 << 30  # no process has it
 
 
 def test_retries_a_failed_start_with_back_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retry a failed start, for example after the fork server was killed."""
-    monkeypatch.setattr(lifecycle, "ensure_fork_server", lambda: None)
     starts: list[None] = []
+    codes = dict[int, int]()
 
-    def start() -> None:
+    def launch() -> Any:
         starts.append(None)
-        if len(starts) <= 3:
+        if len(starts) == 1:
+            return None  # the fork server starts
+        if len(starts) <= 4:
             raise EOFError
+        return _PID, multiprocessing.Pipe()[0]
 
     now = 100.0
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
-    process = SimpleNamespace(start=start, exitcode=None)
-    context = SimpleNamespace(Process=lambda **_: process, Pipe=multiprocessing.Pipe)
-    monkeypatch.setattr(lifecycle, "CONTEXT", context)
-    child = lifecycle.Child("an engine", "engine-0", print, tuple, print)
+    monkeypatch.setattr(lifecycle, "_codes", codes)
+    child = lifecycle.Child("an engine", "engine-0", launch, print)
     counters: Any = Mock()
-    for _ in range(10):
+    for _ in range(11):
         child.keep_alive(counters)
         now += 0.2
-    assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
+    assert len(starts) == 5  # at 0, 0.2, 0.4, 1.0 and 2.0 seconds
+    assert child.is_running
     assert caplog.text.count("an engine cannot be started; retrying: ") == 3
-    process.exitcode = 1
     for seconds, failures in ((31.0, 1), (1.0, 2)):  # after a long run, earlier failures do not count
         now += seconds
+        codes[_PID] = 1
         child.keep_alive(counters)
         assert child.failures == failures
+        assert child.is_running == (failures == 1)
 
 
 def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     now, killed = 100.0, list[float]()
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
-    child = lifecycle.Child("an engine", "engine-0", print, tuple, print, patience=3.0)
-    child.process = SimpleNamespace(exitcode=None, kill=lambda: killed.append(now))
-    child.pipe, other = multiprocessing.Pipe()
+    own, other = multiprocessing.Pipe()
+    child = lifecycle.Child("an engine", "engine-0", lambda: (_PID, own), print, patience=3.0)
+    monkeypatch.setattr("os.kill", lambda pid, number: killed.append(now))
 
     def look(seconds: float) -> None:
         nonlocal now
@@ -72,12 +72,5 @@ def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch
     for _ in range(20):
         look(0.4)
     assert len(killed) == 1
-    child.pipe.close()
+    own.close()
     other.close()
-
-
-def test_a_fork_server_ends_if_its_supervisor_was_killed_meanwhile() -> None:
-    command = [sys.executable, "-c", "import lensbox.serve.processes.fork_server"]
-    for supervisor, code in ((os.getpid(), 0), (1 << 30, -signal.SIGKILL)):
-        environment = {**os.environ, SUPERVISOR: str(supervisor)}
-        assert subprocess.run(command, env=environment, check=False).returncode == code

@@ -53,7 +53,7 @@ class Service:
         catalogue = Catalogue(path, None) if path.is_file() else Catalogue(None, path)
         plan: Any = SimpleNamespace(counters=counters)
         self.models = Repository(catalogue, plan)
-        child: Any = SimpleNamespace(process=object(), send=self._send, slot="frontend-0")
+        child: Any = SimpleNamespace(pid=1, send=self._send, slot="frontend-0")
         self.front_end = child
         self.models.front_ends.children.append(child)
         self.models.start()

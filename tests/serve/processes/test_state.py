@@ -27,8 +27,8 @@ def _report(number: int, serving: int, *used: int) -> Report:
 )
 def test_a_swap_waits_for_the_last_front_end(report: Report | None, has_moved: bool, uses_old: bool) -> None:
     followers = Followers()
-    for number, process in enumerate((object(), object(), None)):  # the last one is about to be restarted
-        child: Any = SimpleNamespace(slot=f"frontend-{number}", process=process, send=lambda table: None)
+    for number, pid in enumerate((1, 2, None)):  # the last one is about to be restarted
+        child: Any = SimpleNamespace(slot=f"frontend-{number}", pid=pid, send=lambda table: None)
         followers.children.append(child)
     followers.publish((), is_ready=True)
     followers.reports["frontend-0"] = _report(1, _NEW)
