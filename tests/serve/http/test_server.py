@@ -1,4 +1,4 @@
-"""Accepting connections after a lack of file descriptors."""
+"""Accepting connections: after a lack of file descriptors, and at the end."""
 
 import errno
 import os
@@ -11,11 +11,14 @@ import httpx
 import pytest
 import uvloop
 from fastapi import FastAPI
+from services import connect
 from waiting import PATIENCE
 
 from lensbox.serve.cli import listen
 from lensbox.serve.http import server
 from lensbox.serve.settings import Settings
+
+_SETTINGS = Settings(artifact=Path("detector.pt"))
 
 
 class Exhausted(socket.socket):
@@ -39,9 +42,8 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     bound = listen("127.0.0.1", 0)
     listener = Exhausted(bound.family, bound.type, bound.proto, bound.detach())
     listener.setblocking(False)
-    settings = Settings(artifact=Path("detector.pt"))
-    url = settings.url_of(listener)
-    running = server.Server(FastAPI(), settings)
+    url = _SETTINGS.url_of(listener)
+    running = server.Server(FastAPI(), _SETTINGS)
     thread = threading.Thread(target=lambda: uvloop.run(running.serve(listener)))
     thread.start()
     try:
@@ -53,3 +55,17 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     messages = [record.message for record in caplog.records if "cannot accept" in record.message]
     assert messages == ["cannot accept connections: [Errno 24] Too many open files"]
     assert listener.fileno() == -1  # closed
+
+
+def test_answers_connections_that_wait_at_the_end() -> None:
+    listener = listen("127.0.0.1", 0)
+    listener.setblocking(False)
+    clients = [connect(_SETTINGS.url_of(listener)) for _ in range(3)]
+    for client in clients[1:]:  # the first one is silent
+        client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+    running = server.Server(FastAPI(), _SETTINGS)
+    running.should_exit = True
+    uvloop.run(running.serve(listener))
+    for client, answer in zip(clients, (b"", b"HTTP/1.1 200", b"HTTP/1.1 200"), strict=True):
+        with client:
+            assert client.recv(12) == answer
