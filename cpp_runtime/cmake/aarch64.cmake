@@ -3,7 +3,7 @@
 #   -DCMAKE_TOOLCHAIN_FILE=cpp_runtime/cmake/aarch64.cmake -DLENSBOX_SYSROOT=FOLDER
 #
 # LENSBOX_SYSROOT, also an environment variable: the root folder of a system with the arm64 packages of the libraries
-# (docs/cpp.md has the command), or the copy of a device's. Nothing of this machine is taken in place of a file that
+# (docs/arm.md has the command), or the copy of a device's. Nothing of this machine is taken in place of a file that
 # is missing there. Folders in CMAKE_PREFIX_PATH and ONNXRUNTIME_ROOT may lie elsewhere.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

@@ -3,6 +3,7 @@
 #
 # The library is the one in LENSBOX_OPS_LIBRARY, or lies where a wheel or an installed C++ runtime has it.
 include(${CMAKE_CURRENT_LIST_DIR}/FindTorch.cmake)
+set(LENSBOX_OPS_LIBRARY "" CACHE FILEPATH "The op library")  # absolute, if it was given
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" lensbox_ops_minor ${LENSBOX_TORCH_VERSION})
 foreach(lensbox_ops_file IN ITEMS
     "${LENSBOX_OPS_LIBRARY}"

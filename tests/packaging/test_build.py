@@ -178,6 +178,29 @@ def test_a_cross_build_takes_the_torch_that_is_named(cross: tuple[str, ...], tmp
         )
 
 
+@pytest.mark.parametrize("source", [REPOSITORY, REPOSITORY / "cpp_runtime"], ids=["package", "runtime"])
+@pytest.mark.exhaustive
+def test_paths_may_be_relative_to_the_callers_folder(source: Path, tmp_path: Path) -> None:
+    """Paths of any type: pip's --config-settings gives cmake.define.NAME the type STRING."""
+    named, found = tmp_path / "torch", Path(torch.__file__).parent
+    named.symlink_to(found)
+    for file in ("include/jpeglib.h", "lib/libjpeg.so"):
+        (tmp_path / "images" / file).parent.mkdir(parents=True)
+        (tmp_path / "images" / file).write_text("#define JPEG_LIB_VERSION 62\n")
+    for number, (options, variables, folder) in enumerate(
+        (
+            (("-DLENSBOX_TORCH_ROOT=torch", "-DJPEG_ROOT:STRING=images"), {}, named),
+            (("-DLENSBOX_TORCH_ROOT:STRING=torch",), {"JPEG_ROOT": "images"}, named),
+            (("-DCMAKE_PREFIX_PATH=torch;images",), {}, found),
+        )
+    ):
+        command = ("cmake", "-S", source, "-B", f"build{number}", "-G", "Ninja", *options)
+        environment = {"PATH": path_with_build_tools()} | variables
+        printed = run(*command, "-DLENSBOX_CUDA=OFF", env=environment, cwd=tmp_path, code=0).stdout
+        assert f"torch {torch.__version__.split('+')[0]} at {folder}," in printed
+        assert f"Found JPEG: {tmp_path}/images/lib/libjpeg.so" in printed
+
+
 @pytest.mark.exhaustive
 def test_a_cross_build_refuses_another_machines_torch(cross: tuple[str, ...], tmp_path: Path) -> None:
     foreign, own = tmp_path / "torch", Path(torch.__file__).parent
