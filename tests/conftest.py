@@ -16,12 +16,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# torch is imported late: the process that only hands out the tests never needs it.
 import pytest
-import torch
 from programs import Lensbox, missing_for_browser, runner_onnxruntime
-from serve_process import running_service
 
 if TYPE_CHECKING:
+    import torch
+
     from lensbox.model import FaceDetector
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
@@ -31,6 +32,8 @@ logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
 def _gpu_is_usable() -> bool:
+    import torch
+
     from lensbox.ops import library_path, read_build_info
 
     return torch.cuda.is_available() and "cuda" in read_build_info(library_path()).backends
@@ -84,19 +87,27 @@ def _missing_for_onnx_runner() -> str:
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> torch.device:
+def device(request: pytest.FixtureRequest) -> "torch.device":
     """The CPU, and the GPU where there is one."""
+    import torch
+
     return torch.device(request.param)
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(20261120)
+    import torch
+
+    # Without a GPU, `torch.manual_seed` formats the stack three times, longer than most tests take.
+    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    seed(20261120)
 
 
 @pytest.fixture
 def new_gpu_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the test choose the precision of float32 on GPUs, as the first artifact of a process does."""
+    import torch
+
     monkeypatch.setattr("lensbox.runtime.device._first", None)
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
     before = convolutions.allow_tf32, products.allow_tf32
@@ -201,6 +212,8 @@ def shipped_path(made_once: Make) -> Path:
 @pytest.fixture(scope="session")
 def url(random_path: Path) -> Iterator[str]:
     """The address of a service that is ready."""
+    from serve_process import running_service
+
     with running_service(random_path) as url:
         yield url
 

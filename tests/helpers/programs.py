@@ -1,15 +1,17 @@
 """Programs that tests run: to their end, without root's rights, in this process; the runner; a browser."""
 
+import contextlib
 import functools
 import importlib.util
 import os
 import re
+import resource
 import runpy
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -64,6 +66,18 @@ def load_example(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: "str | 
     """Return the names that `examples/NAME` defines, with the arguments that its `main` will read."""
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     return runpy.run_path(str(REPOSITORY / "examples" / name))
+
+
+@contextlib.contextmanager
+def memory_limit(size: int) -> Iterator[None]:
+    """Let this process take no more than so many bytes besides those that it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def require_torchvision() -> None:

@@ -6,7 +6,6 @@ The last call of a process is in the file `call` of its test's temporary folder.
 
 import contextlib
 import random
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from op_fuzz import Call, calls, registered, valid_arguments
+from programs import memory_limit
 from torch import Tensor
 
 OPS = registered()
@@ -36,11 +36,8 @@ def test_every_operator_has_valid_arguments() -> None:
 @pytest.fixture(autouse=True)
 def _bounded_memory() -> Iterator[None]:
     """Let tensors of more than 4 GiB fail at once, on machines that have the memory, too."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 30), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
+    with memory_limit(4 << 30):
+        yield
 
 
 @contextlib.contextmanager
@@ -156,9 +153,11 @@ def check_call(make: Any) -> bool:
 def test_one_wrong_argument(name: str, seed: int, tmp_path: Path) -> None:
     count = CALLS // (10 if name in (*SMALL, *WITHOUT_CUDA) else 1 if seed else 2)
     passed = 0
-    for number, make in enumerate(calls(name, OPS[name], count, seed)):
-        (tmp_path / "call").write_text(f"{name}, seed {seed}, call {number} of {count}")
-        passed += check_call(make)
+    with (tmp_path / "call").open("w", buffering=1) as note:
+        for number, make in enumerate(calls(name, OPS[name], count, seed)):
+            note.seek(0)
+            note.write(f"{name}, seed {seed}, call {number} of {count}\n")
+            passed += check_call(make)
     print(f"\n{name}: {passed} of {count} calls passed the checks", end="")
     if name not in WITHOUT_CUDA:
         assert passed > count // 4, "most calls must get beyond the checks"

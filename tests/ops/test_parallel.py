@@ -48,16 +48,16 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
 
 
 SCRIPT = """
-import os, sys, torch
+import os, torch
 from lensbox.ops import padded_nms
-torch.set_num_threads(int(sys.argv[1]))
 boxes, scores = torch.rand(64, 100, 4).cumsum(2), torch.rand(64, 100)
-before = len(os.listdir("/proc/self/task"))
-padded_nms(boxes, scores, 0.5, 0.1, 100, 100)
-print(len(os.listdir("/proc/self/task")) - before)
+for threads in (1, 4):
+    torch.set_num_threads(threads)
+    before = len(os.listdir("/proc/self/task"))
+    padded_nms(boxes, scores, 0.5, 0.1, 100, 100)
+    print(len(os.listdir("/proc/self/task")) - before)
 """
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_as_many_threads_as_torch_has(threads: int) -> None:
-    assert int(run_python("-c", SCRIPT, threads).stdout) == threads - 1
+def test_as_many_threads_as_torch_has() -> None:
+    assert run_python("-c", SCRIPT).stdout.split() == ["0", "3"]

@@ -1,6 +1,7 @@
 """The CPU kernels give the same bits with every instruction set.
 
-Each set needs a process, `python test_vectors.py INPUTS OUTPUTS`: torch reads ATEN_CPU_CAPABILITY once.
+A set other than this process's needs a new one, `python test_vectors.py INPUTS OUTPUTS`: torch reads
+ATEN_CPU_CAPABILITY once.
 """
 
 import os
@@ -77,7 +78,21 @@ def run_box_ops(pred: Tensor, target: Tensor) -> list[Tensor]:
     ]
 
 
+def results_of(inputs: Path) -> list[list[Tensor]]:
+    boxes, images = torch.load(inputs)
+    results = [run_box_ops(pred, target) for pred, target in boxes]
+    results += [list(letterbox(images, *canvas)) for canvas in ((40, 256, 1), (99, 50, 3), (300, 300, 3))]
+    results += [
+        list(fit(images, *sides, "ultralytics", "opencv_linear", order))
+        for sides in ((40, 256), (99, 50), (640, 640))
+        for order in ("gray", "rgb")
+    ]
+    return results
+
+
 def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
+    if capability == torch.backends.cpu.get_cpu_capability():  # of this process
+        return results_of(inputs)
     outputs = inputs.with_name(f"{capability}.pt")
     environment = {"ATEN_CPU_CAPABILITY": capability.lower(), "PYTHONPATH": os.pathsep.join(sys.path)}
     run_python(__file__, inputs, outputs, env=environment)
@@ -124,12 +139,4 @@ def bits(numbers: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    boxes, images = torch.load(sys.argv[1])
-    results = [run_box_ops(pred, target) for pred, target in boxes]
-    results += [list(letterbox(images, *canvas)) for canvas in ((40, 256, 1), (99, 50, 3), (300, 300, 3))]
-    results += [
-        list(fit(images, *sides, "ultralytics", "opencv_linear", order))
-        for sides in ((40, 256), (99, 50), (640, 640))
-        for order in ("gray", "rgb")
-    ]
-    torch.save((torch.backends.cpu.get_cpu_capability(), results), sys.argv[2])
+    torch.save((torch.backends.cpu.get_cpu_capability(), results_of(Path(sys.argv[1]))), sys.argv[2])
