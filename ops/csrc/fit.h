@@ -1,6 +1,7 @@
 // The position of an image in a canvas. The kernels and the C++ runtime share this arithmetic.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "host_device.h"
@@ -32,7 +33,8 @@ struct VisibleRange {
 };
 
 // Return the part of an axis of `whole` outputs that a canvas shows. An odd pixel of padding lies below or to
-// the right. What a canvas cuts off is halved, and rounded half to even, as torchvision's CenterCrop does.
+// the right, as by ultralytics' round(half - 0.1) and round(half + 0.1). What a canvas cuts off is halved,
+// and rounded half to even, as torchvision's CenterCrop does.
 LENSBOX_HOST_DEVICE VisibleRange visible_range(int64_t whole, int64_t canvas) {
   if (whole <= canvas) return {0, whole, (canvas - whole) / 2};
   const int64_t beyond = whole - canvas;
@@ -44,50 +46,32 @@ LENSBOX_HOST_DEVICE int64_t rounded_quotient(int64_t a, int64_t b) {
   return (2 * a + b) / (2 * b);
 }
 
-// Return x rounded to an integer, half to even, as Python's round() does; x is from 0 to 2^24.
-LENSBOX_HOST_DEVICE int64_t rounded_to_even(double x) {
-  const int64_t whole = static_cast<int64_t>(x);
-  const double rest = x - static_cast<double>(whole);
-  return whole + (rest > 0.5 || (rest == 0.5 && whole % 2 == 1) ? 1 : 0);
-}
-
-// Return the position of an image as ultralytics' LetterBox(auto=False, scaleup=enlarges) computes it: the
-// scale in float64, the sides rounded half to even.
-LENSBOX_HOST_DEVICE Fit fit_as_ultralytics(int64_t width, int64_t height, int64_t canvas_width,
-                                           int64_t canvas_height, bool enlarges) {
-  const double across = static_cast<double>(canvas_width) / static_cast<double>(width);
-  const double down = static_cast<double>(canvas_height) / static_cast<double>(height);
-  double scale = across < down ? across : down;
-  if (!enlarges && scale > 1.0) scale = 1.0;
-  const int64_t columns = rounded_to_even(static_cast<double>(width) * scale);
-  const int64_t rows = rounded_to_even(static_cast<double>(height) * scale);
-  Fit fit = {columns < 1 ? 1 : columns, rows < 1 ? 1 : rows, 0, 0};
-  // Half of the border, d, is rounded as d - 0.1 and d + 0.1: the odd pixel lies below or to the right.
-  fit.left = (canvas_width - fit.width) / 2;
-  fit.top = (canvas_height - fit.height) / 2;
-  return fit;
-}
-
 // Fit an image to a canvas. The side that decides fills the canvas. The other side is computed in integers,
-// so that every runtime agrees: rounded half up, and at least 1, for a letterbox; rounded down for a crop, as
-// torchvision's Resize does. No side is longer than kLongestSide and kLongestCanvas.
+// so that every runtime agrees: rounded half up for a letterbox; rounded down for a crop, as torchvision's
+// Resize does. Only ultralytics' LetterBox has a scale in float64, and sides rounded half to even. No side is
+// shorter than 1, or longer than kLongestSide and kLongestCanvas.
 LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t canvas_width,
                                       int64_t canvas_height, FitMode mode = FitMode::kLetterbox) {
-  if (mode == FitMode::kUltralytics || mode == FitMode::kUltralyticsShrink)
-    return fit_as_ultralytics(width, height, canvas_width, canvas_height, mode == FitMode::kUltralytics);
   Fit fit = {canvas_width, canvas_height, 0, 0};
   if (mode == FitMode::kStretch) return fit;
   const bool is_wide = width * canvas_height >= height * canvas_width;
-  if (mode == FitMode::kCrop) {
+  if (mode == FitMode::kUltralytics || mode == FitMode::kUltralyticsShrink) {
+    const double across = static_cast<double>(canvas_width) / static_cast<double>(width);
+    const double down = static_cast<double>(canvas_height) / static_cast<double>(height);
+    double scale = across < down ? across : down;
+    if (mode == FitMode::kUltralyticsShrink && scale > 1.0) scale = 1.0;
+    fit.width = static_cast<int64_t>(std::rint(static_cast<double>(width) * scale));
+    fit.height = static_cast<int64_t>(std::rint(static_cast<double>(height) * scale));
+  } else if (mode == FitMode::kCrop) {
     (is_wide ? fit.width : fit.height) =
         is_wide ? width * canvas_height / height : height * canvas_width / width;
   } else if (is_wide) {
-    const int64_t rows = rounded_quotient(height * canvas_width, width);
-    fit.height = rows < 1 ? 1 : rows;
+    fit.height = rounded_quotient(height * canvas_width, width);
   } else {
-    const int64_t columns = rounded_quotient(width * canvas_height, height);
-    fit.width = columns < 1 ? 1 : columns;
+    fit.width = rounded_quotient(width * canvas_height, height);
   }
+  if (fit.width < 1) fit.width = 1;
+  if (fit.height < 1) fit.height = 1;
   const VisibleRange columns = visible_range(fit.width, canvas_width),
                      rows = visible_range(fit.height, canvas_height);
   fit.left = columns.offset - columns.begin;

@@ -192,23 +192,16 @@ struct LinearTaps {
   int32_t first_weight, second_weight;
 };
 
-constexpr float kLinearOne = 2048.0f;
-
 // Return the taps of the output pixel `index` if `input` pixels become `whole`. Outside of the image, OpenCV
 // takes the last column alone, but mixes the last row with itself, which rounds differently.
 LENSBOX_HOST_DEVICE LinearTaps linear_taps(int32_t index, int32_t input, int32_t whole, bool is_columns) {
   const double scale = 1.0 / (static_cast<double>(whole) / input);
-  const float at = static_cast<float>((index + 0.5) * scale - 0.5);
-  int32_t first = static_cast<int32_t>(at);
-  if (static_cast<float>(first) > at) --first;  // rounded down
-  float part = at - static_cast<float>(first);
-  int32_t second = first + 1;
-  const int32_t last = input - 1;
-  if (is_columns && (first < 0 || first >= last)) part = 0.0f;
-  first = first < 0 ? 0 : first > last ? last : first;
-  second = second < 0 ? 0 : second > last ? last : second;
-  return {first, second, static_cast<int32_t>(rounded_to_even((1.0f - part) * kLinearOne)),
-          static_cast<int32_t>(rounded_to_even(part * kLinearOne))};
+  const float at = static_cast<float>((index + 0.5) * scale - 0.5), below = std::floor(at);
+  const int32_t first = static_cast<int32_t>(below), last = input - 1;
+  const float part = is_columns && (first < 0 || first >= last) ? 0.0f : at - below;
+  const auto inside = [last](int32_t pixel) { return pixel < 0 ? 0 : pixel > last ? last : pixel; };
+  const auto weight = [](float share) { return static_cast<int32_t>(std::rint(share * 2048.0f)); };
+  return {inside(first), inside(first + 1), weight(1.0f - part), weight(part)};
 }
 
 // Return the mix of two pixels of a row, with 7 bits after the point.

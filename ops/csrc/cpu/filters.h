@@ -54,6 +54,12 @@ class FilterTable {
 void filter_rows(const FilterTable& filter, int32_t begin, int32_t end, const uint8_t* rows, int64_t pitch,
                  int64_t width, uint8_t* out, int64_t out_pitch);
 
+// Write the shown part of an image, scaled by OpenCV's INTER_LINEAR, to `colours` planes (1, or 3 for colours
+// that are interleaved in memory). out: the first plane's first pixel of the image; plane_step and row_step
+// are bytes between planes and rows.
+void fit_linear(const ImageView& image, const Fit& fit, const VisibleRange& columns, const VisibleRange& rows,
+                int32_t colours, int64_t plane_step, int64_t row_step, uint8_t* out);
+
 class SlidingRows {
  public:
   // Row `first` is the first to be appended. Holds `capacity` rows at once.

@@ -8,7 +8,6 @@
 
 #include "../fit_math.h"
 #include "filters.h"
-#include "fit_linear.h"
 #include "image_rows.h"
 #include "launchers.h"
 #include "parallel.h"
@@ -224,14 +223,16 @@ void take_nearest(const ImageView& image, const Fit& fit, const VisibleRange& co
                   const VisibleRange& rows, const Canvases& out, int64_t index) {
   const std::vector<int32_t> across = nearest_pixels(image.width, fit.width, columns);
   const std::vector<int32_t> down = nearest_pixels(image.height, fit.height, rows);
-  const int64_t green = image.channel_stride, blue = 2 * green, count = columns.count;
+  const int64_t across_step = image.column_stride, green = image.channel_stride, blue = 2 * green;
+  const int64_t count = columns.count;
   const int64_t step = (out.is_bgr ? -1 : 1) * int64_t{out.height} * out.width;
-  const int32_t planes = image.channels == 1 ? 1 : out.channels;
+  const bool is_gray = image.channels == 1;
+  const int32_t planes = is_gray ? 1 : out.channels;
   // A fourth byte follows each pixel of a row but the last one.
   std::vector<int32_t> places;
   if (planes == 3 && ImageRows::holds_colours(image)) {
     for (size_t x = 0; x < across.size() && across[x] < image.width - 1; ++x) {
-      places.push_back(across[x] * static_cast<int32_t>(image.column_stride));
+      places.push_back(across[x] * static_cast<int32_t>(across_step));
     }
   }
   uint8_t* to = plane(out, index, 0) + rows.offset * out.width + columns.offset;
@@ -251,13 +252,13 @@ void take_nearest(const ImageView& image, const Fit& fit, const VisibleRange& co
     }
 #endif
     for (; x < count; ++x) {
-      const uint8_t* const pixel = from + across[x] * image.column_stride;
+      const uint8_t* const pixel = from + across[x] * across_step;
       if (planes == 3) {
         to[x] = pixel[0];
         to[x + step] = pixel[green];
         to[x + 2 * step] = pixel[blue];
       } else {
-        to[x] = image.channels == 1 ? pixel[0] : luma(pixel[0], pixel[green], pixel[blue]);
+        to[x] = is_gray ? pixel[0] : luma(pixel[0], pixel[green], pixel[blue]);
       }
     }
   }

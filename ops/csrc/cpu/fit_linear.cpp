@@ -1,10 +1,9 @@
 // OpenCV's resize(INTER_LINEAR): four pixels for each output, so most rows of a large image are not read.
-#include "fit_linear.h"
-
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "filters.h"
 #include "image_rows.h"
 #include "vectors.h"
 
@@ -13,33 +12,10 @@ namespace {
 
 // The taps of the shown columns, as loops take them.
 struct ColumnTaps {
-  std::vector<int32_t> places;    // bytes from the row's begin to the first pixel
-  std::vector<int32_t> seconds;   // the same of the second pixel
-  std::vector<uint32_t> weights;  // the first in the lower half, the second in the upper
-
-  ColumnTaps(int32_t input, int64_t whole, const VisibleRange& shown, int32_t pixel_bytes) {
-    for (int64_t i = shown.begin; i < shown.begin + shown.count; ++i) {
-      const LinearTaps taps =
-          linear_taps(static_cast<int32_t>(i), input, static_cast<int32_t>(whole), /*is_columns=*/true);
-      places.push_back(taps.first * pixel_bytes);
-      seconds.push_back(taps.second * pixel_bytes);
-      weights.push_back(static_cast<uint32_t>(taps.first_weight | taps.second_weight << 16));
-    }
-  }
+  int32_t pixel_bytes;
+  std::vector<int32_t> places;   // bytes from the row's begin to the first pixel, before the second
+  std::vector<int32_t> weights;  // the first in the lower half, the second in the upper
 };
-
-// Mix the columns [begin, count) of a row for each of `colours`; out: int16 [colours, count].
-void mix_columns(const uint8_t* row, const ColumnTaps& taps, int64_t begin, int32_t colours, int16_t* out) {
-  const int64_t count = std::ssize(taps.places);
-  for (int64_t x = begin; x < count; ++x) {
-    const LinearTaps weights = {0, 0, static_cast<int32_t>(taps.weights[x] & 0xffff),
-                                static_cast<int32_t>(taps.weights[x] >> 16)};
-    for (int32_t colour = 0; colour < colours; ++colour) {
-      out[colour * count + x] = static_cast<int16_t>(
-          linear_mix(weights, row[taps.places[x] + colour], row[taps.seconds[x] + colour]));
-    }
-  }
-}
 
 #ifdef __x86_64__
 [[LENSBOX_AVX2, gnu::always_inline]] inline __m128i load16(const void* from) {
@@ -50,15 +26,12 @@ void mix_columns(const uint8_t* row, const ColumnTaps& taps, int64_t begin, int3
 // twice.
 template <int kPixelBytes>
 [[LENSBOX_AVX2, gnu::always_inline]] inline __m256i mix_two(const uint8_t* row, const int32_t* places,
-                                                            const uint32_t* weights) {
+                                                            const int32_t* weights) {
   constexpr int p = kPixelBytes;
-  const __m256i order = _mm256_setr_epi8(0, -1, p, -1, 1, -1, p + 1, -1, 2, -1, p + 2, -1, -1, -1, -1, -1,  //
-                                         0, -1, p, -1, 1, -1, p + 1, -1, 2, -1, p + 2, -1, -1, -1, -1, -1);
-  const __m256i bytes =
-      _mm256_inserti128_si256(_mm256_castsi128_si256(load16(row + places[0])), load16(row + places[4]), 1);
-  const __m256i of_both =
-      _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(static_cast<int32_t>(weights[0]))),
-                              _mm_set1_epi32(static_cast<int32_t>(weights[4])), 1);
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, -1, p, -1, 1, -1, p + 1, -1, 2, -1, p + 2, -1, -1, -1, -1, -1));
+  const __m256i bytes = _mm256_set_m128i(load16(row + places[4]), load16(row + places[0]));
+  const __m256i of_both = _mm256_set_m128i(_mm_set1_epi32(weights[4]), _mm_set1_epi32(weights[0]));
   return _mm256_srai_epi32(_mm256_madd_epi16(_mm256_shuffle_epi8(bytes, order), of_both), 4);
 }
 
@@ -67,11 +40,10 @@ template <int kPixelBytes>
 [[LENSBOX_AVX2]] int64_t mix_colours_avx2(const uint8_t* row, int64_t row_bytes, const ColumnTaps& taps,
                                           int16_t* out) {
   const int64_t count = std::ssize(taps.places);
-  const int32_t* const places = taps.places.data();
-  const uint32_t* const weights = taps.weights.data();
+  const int32_t *const places = taps.places.data(), *const weights = taps.weights.data();
   // Pairs of words: red of both pixels, green of both, blue of both.
-  const __m256i pairs = _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, -1, -1, -1, -1,  //
-                                         0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, -1, -1, -1, -1);
+  const __m256i pairs =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, -1, -1, -1, -1));
   int64_t x = 0;
   for (; x + 8 <= count && places[x + 7] + 16 <= row_bytes; x += 8) {
     const __m256i a = mix_two<kPixelBytes>(row, places + x, weights + x);
@@ -100,19 +72,41 @@ template <int kPixelBytes>
 [[LENSBOX_AVX2]] int64_t mix_grays_avx2(const uint8_t* row, int64_t row_bytes, const ColumnTaps& taps,
                                         int16_t* out) {
   const int64_t count = std::ssize(taps.places);
-  const int32_t* const places = taps.places.data();
+  const int32_t *const places = taps.places.data(), *const weights = taps.weights.data();
   int64_t x = 0;
   for (; x + 8 <= count && places[x + 7] + 2 <= row_bytes; x += 8) {
     const auto at = [&](int i) { return two_bytes_at(row + places[x + i]); };
     const __m128i bytes = _mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
-    const __m256i weights = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(taps.weights.data() + x));
-    const __m256i sums = _mm256_srai_epi32(_mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), weights), 4);
+    const __m256i of_both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + x));
+    const __m256i sums = _mm256_srai_epi32(_mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), of_both), 4);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + x),
                      _mm_packs_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1)));
   }
   return x;
 }
 #endif
+
+// Mix the columns of a row of the image for each of `colours`; out: int16 [colours, columns].
+void mix_columns(const uint8_t* row, int64_t row_bytes, const ColumnTaps& taps, int32_t colours,
+                 int16_t* out) {
+  const int64_t count = std::ssize(taps.places);
+  int64_t x = 0;
+#ifdef __x86_64__
+  if (widest_vectors() != Vectors::kBaseline) {
+    x = colours == 1            ? mix_grays_avx2(row, row_bytes, taps, out)
+        : taps.pixel_bytes == 3 ? mix_colours_avx2<3>(row, row_bytes, taps, out)
+                                : mix_colours_avx2<4>(row, row_bytes, taps, out);
+  }
+#endif
+  for (; x < count; ++x) {
+    const LinearTaps weights = {0, 0, taps.weights[x] & 0xffff, taps.weights[x] >> 16};
+    const uint8_t* const first = row + taps.places[x];
+    const uint8_t* const second = first + (weights.second_weight == 0 ? 0 : taps.pixel_bytes);
+    for (int32_t colour = 0; colour < colours; ++colour) {
+      out[colour * count + x] = static_cast<int16_t>(linear_mix(weights, first[colour], second[colour]));
+    }
+  }
+}
 
 // Mix two rows of `count` columns.
 void mix_rows(const LinearTaps& taps, const int16_t* first, const int16_t* second, int64_t count,
@@ -126,71 +120,39 @@ void mix_rows(const LinearTaps& taps, const int16_t* first, const int16_t* secon
   });
 }
 
-// The rows of an image with mixed columns. Rows are asked for in order, two adjacent ones at a time.
-class MixedRows {
- public:
-  MixedRows(const ImageView& image, int32_t colours, int64_t whole, const VisibleRange& shown)
-      : rows_(image, colours),
-        colours_(colours),
-        taps_(image.width, whole, shown, rows_.pixel_bytes()),
-        converted_(rows_.are_in_memory() ? 0 : rows_.bytes(rows_.width())) {
-    for (Row& row : kept_) {
-      row.numbers.resize(colours * shown.count);
-    }
-  }
-
-  // Return a row of the image, int16 [colours, columns]; it stays until the row after the next is asked for.
-  const int16_t* row(int32_t y) {
-    Row& kept = kept_[y % 2];
-    if (kept.y != y) {
-      kept.y = y;
-      mix(y, kept.numbers.data());
-    }
-    return kept.numbers.data();
-  }
-
- private:
-  struct Row {
-    int32_t y = -1;
-    std::vector<int16_t> numbers;
-  };
-
-  void mix(int32_t y, int16_t* out) {
-    const uint8_t* row = converted_.data();
-    if (rows_.are_in_memory()) {
-      row = rows_.pixel(y, 0);
-    } else {
-      rows_.write(y, 0, rows_.width(), converted_.data());
-    }
-    int64_t done = 0;
-#ifdef __x86_64__
-    if (widest_vectors() != Vectors::kBaseline) {
-      const int64_t bytes = rows_.bytes(rows_.width());
-      done = colours_ == 1              ? mix_grays_avx2(row, bytes, taps_, out)
-             : rows_.pixel_bytes() == 3 ? mix_colours_avx2<3>(row, bytes, taps_, out)
-                                        : mix_colours_avx2<4>(row, bytes, taps_, out);
-    }
-#endif
-    mix_columns(row, taps_, done, colours_, out);
-  }
-
-  ImageRows rows_;
-  int32_t colours_;
-  ColumnTaps taps_;
-  std::vector<uint8_t> converted_;
-  Row kept_[2];
-};
-
 }  // namespace
 
 void fit_linear(const ImageView& image, const Fit& fit, const VisibleRange& columns, const VisibleRange& rows,
                 int32_t colours, int64_t plane_step, int64_t row_step, uint8_t* out) {
-  MixedRows mixed(image, colours, fit.width, columns);
+  const auto taps_of = [](int64_t index, int32_t input, int64_t whole, bool is_columns) {
+    return linear_taps(static_cast<int32_t>(index), input, static_cast<int32_t>(whole), is_columns);
+  };
+  const ImageRows pixels(image, colours);
+  const int64_t row_bytes = pixels.bytes(image.width);
+  ColumnTaps across = {pixels.pixel_bytes(), {}, {}};
+  for (int64_t x = columns.begin; x < columns.begin + columns.count; ++x) {
+    const LinearTaps taps = taps_of(x, image.width, fit.width, /*is_columns=*/true);
+    across.places.push_back(taps.first * across.pixel_bytes);
+    across.weights.push_back(taps.first_weight | taps.second_weight << 16);
+  }
+  std::vector<uint8_t> converted(pixels.are_in_memory() ? 0 : row_bytes);
+  // The two rows of the image, one of them even, that were mixed last.
+  std::vector<int16_t> mixed[2];
+  int32_t mixed_rows[2] = {-1, -1};
+  const auto mixed_row = [&](int32_t y) {
+    std::vector<int16_t>& numbers = mixed[y % 2];
+    if (std::exchange(mixed_rows[y % 2], y) != y) {
+      numbers.resize(colours * columns.count);
+      if (!pixels.are_in_memory()) pixels.write(y, 0, image.width, converted.data());
+      mix_columns(pixels.are_in_memory() ? pixels.pixel(y, 0) : converted.data(), row_bytes, across, colours,
+                  numbers.data());
+    }
+    return numbers.data();
+  };
   for (int64_t y = 0; y < rows.count; ++y, out += row_step) {
-    const LinearTaps taps = linear_taps(static_cast<int32_t>(rows.begin + y), image.height,
-                                        static_cast<int32_t>(fit.height), /*is_columns=*/false);
-    const int16_t* const first = mixed.row(taps.first);
-    const int16_t* const second = taps.second_weight == 0 ? first : mixed.row(taps.second);
+    const LinearTaps taps = taps_of(rows.begin + y, image.height, fit.height, /*is_columns=*/false);
+    const int16_t* const first = mixed_row(taps.first);
+    const int16_t* const second = taps.second_weight == 0 ? first : mixed_row(taps.second);
     for (int32_t colour = 0; colour < colours; ++colour) {
       mix_rows(taps, first + colour * columns.count, second + colour * columns.count, columns.count,
                out + colour * plane_step);
