@@ -5,11 +5,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any, cast
 
 from lensbox.evaluation.data.account import MISSING, Account
-from lensbox.evaluation.data.labels import DataError, LabelledImage, Row, read_rows, read_text
+from lensbox.evaluation.data.labels import (
+    DataError,
+    LabelledImage,
+    Row,
+    find_file,
+    read_rows,
+    read_text,
+)
 
 Id = int | str | None
 Object = dict[str, Any]
@@ -45,12 +52,11 @@ def read_coco(file: Path, account: Account) -> Iterator[LabelledImage]:
     folders = _folders(file)
     for id_, image in images.items():
         origin, given = f"{file}: image {id_}", str(image.get("file_name") or "")
-        places = ((name, folder / name) for name in spellings(given) for folder in folders)
-        name, photo = next((place for place in places if place[1].is_file()), (given, None))
-        if photo is None:
-            line = f"{origin}: file_name {name!r} is not beside {file.name}; image skipped"
+        if (found := find_file(folders, given)) is None:
+            line = f"{origin}: file_name {given!r:.200} is not beside {file.name}; image skipped"
             account.skip(MISSING, line, photographs=1)
             continue
+        name, photo = found
         size = cast(Any, (image.get("width"), image.get("height")))
         size = size if all(map(_is_number, size)) and min(size) > 0 else None
         boxes = read_rows(rows[id_], partial(_parse_row, names=names), account)
@@ -153,18 +159,6 @@ def _is_polygon(values: Any) -> bool:
 
 def _are_lengths(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 31 for value in values)
-
-
-def spellings(name: str) -> list[str]:
-    """Return the paths under which to look for the path that a label file names.
-
-    They are the name itself, and the name with `/` for the `\\` of Windows. An absolute path may be of
-    another machine, so its ends follow, the longest first.
-    """
-    path = PureWindowsPath(name)
-    parts = path.parts[1:] if path.anchor else path.parts
-    ends = ["/".join(parts[start:]) for start in range(len(parts) if path.anchor else 1)]
-    return list(dict.fromkeys([name, *ends]))
 
 
 def _is_number(value: object) -> bool:

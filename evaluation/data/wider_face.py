@@ -10,6 +10,7 @@ classes. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` 
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path, PurePath, PurePosixPath
 
 from lensbox.common.errors import reading
@@ -22,6 +23,8 @@ from lensbox.evaluation.data.labels import (
     DataError,
     LabelledImage,
     Row,
+    files_below,
+    find_file,
     read_rows,
     read_text,
 )
@@ -44,7 +47,7 @@ def read_wider_face(path: Path, account: Account) -> Iterator[LabelledImage]:
     if not is_shard:
         with reading(f"folder {path}", DataError):
             next(path.iterdir(), None)  # rglob passes over folders that cannot be read
-        names = sorted(path.rglob(ANNOTATION_PATTERN))
+        names = files_below(path)
     # macOS keeps attributes of a file beside it, in one whose name begins with "._".
     annotations = [one for one in names if one.match(ANNOTATION_PATTERN) and not one.name.startswith("._")]
     if not annotations:
@@ -58,12 +61,11 @@ def read_wider_face(path: Path, account: Account) -> Iterator[LabelledImage]:
             roots += [annotation.parent.parent / f"WIDER_{split}" / "images" for split in splits]
             file, origin, where = (Path(annotation), 0, -1), str(annotation), ", ".join(map(str, roots))
         for name, (line, rows) in parse_annotations(read_text(*file), origin, account).items():
-            places = [root / name for root in roots]
-            parts = [members.get(each) if is_shard else (Path(each), 0, -1) for each in places]
-            photo = next((part for part in parts if part and (is_shard or part[0].is_file())), None)
+            found = None if is_shard else find_file(list(map(Path, roots)), name)
+            photo = (found[1], 0, -1) if found else members.get(roots[0] / name)
             place = f"{origin}:{line}"
             if photo is None:
-                account.skip(MISSING, f"{place}: image {name} is not in {where}", photographs=1)
+                account.skip(MISSING, f"{place}: image {name[:300]} is not in {where}", photographs=1)
                 continue
             yield LabelledImage(name, photo[0], *read_rows(rows, _parse_row, account), place, *photo[1:])
 
@@ -101,7 +103,7 @@ def parse_annotations(text: str, origin: str, account: Account) -> dict[str, Ent
     if lines and (not starts or starts[0] > 0):
         message = f"{origin}:{lines[0][0]}: expected an image name, got {lines[0][1][:QUOTED]!r}"
         account.skip("rows skipped: no image name", message)
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in pairwise([*starts, len(lines)]):
         number, name = lines[start][0], lines[start][1].replace("\\", "/")  # Windows
         count = lines[start + 1][1] if start + 1 < end else ""
         rows = [] if count == "0" else lines[start + 2 : end]  # after a 0 stands a line of zeros

@@ -14,7 +14,17 @@ from typing import Any
 
 from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.evaluation.data.account import MISSING, TWICE, Account
-from lensbox.evaluation.data.labels import SHARES, DataError, LabelledImage, Row, read_rows, read_text
+from lensbox.evaluation.data.labels import (
+    SHARES,
+    DataError,
+    LabelledImage,
+    Row,
+    files_below,
+    find_file,
+    is_file,
+    read_rows,
+    read_text,
+)
 
 # Files beside photographs that nobody takes for one.
 _BESIDE = (".txt", ".json", ".xml", ".yaml", ".yml", ".csv", ".md", ".cache", ".npy", ".db", ".ini")
@@ -29,8 +39,8 @@ def read_yolo(file: Path, account: Account, split: str) -> Iterator[LabelledImag
     by_labels: dict[Path, Path] = {}
     images = []
     for image in _images(file, content, split, account):
-        if not image.is_file():
-            account.skip(MISSING, f"{file}: {split}: {image} is no file", photographs=1)
+        if not is_file(image):
+            account.skip(MISSING, f"{file}: {split}: {str(image)[:300]} is no file", photographs=1)
             continue
         images.append(image)
         labels = _labels_of(image)
@@ -59,9 +69,10 @@ def _lost_labels(images: Sequence[Path]) -> list[Path]:
     """Return the label files in the folders of the images and of their labels that belong to no image."""
     roots = set(map(_root, images))
     roots = {root for root in roots if not any(other in root.parents for other in roots)}
-    known = {_labels_of(image) for root in roots for image in root.rglob("*") if _is_image(image)}
+    known = {_labels_of(image) for root in roots for image in files_below(root) if _is_image(image)}
     places = {place for root in roots for place in (root, _labels_of(root / "x").parent) if place.is_dir()}
-    texts = {text for place in places for text in place.rglob("*.txt") if not text.name.startswith(".")}
+    files = {file for place in places for file in files_below(place)}
+    texts = {file for file in files if file.suffix == ".txt" and not file.name.startswith(".")}
     return sorted(filter(_holds_rows, texts - known - set(map(_labels_of, images))))
 
 
@@ -127,7 +138,7 @@ def _images(file: Path, content: Mapping[str, Any], split: str, account: Account
     """Return the images of a split in folders, at any depth, or in text files."""
     places = content.get(split)
     places = places if isinstance(places, list) else [places]
-    if not all(isinstance(place, str) for place in places):
+    if not all(isinstance(place, str) and place for place in places):
         raise DataError(f"{file}: {split} must name a folder of images, got {content.get(split)!r}")
     folders = [file.parent / _local(str(content.get("path") or "")), file.parent]
     images: list[Path] = []
@@ -137,13 +148,14 @@ def _images(file: Path, content: Mapping[str, Any], split: str, account: Account
         if place is None:
             raise DataError(f"{file}: {split} must name a folder that exists, got {name!r}")
         if place.is_file():
-            lines = [_local(line) for _, line in _lines(place)]
-            images += [_first([place.parent, *folders], line) or place.parent / line for line in lines]
+            for _, line in _lines(place):
+                found = find_file([place.parent, *folders], line)
+                images.append(found[1] if found else place.parent / line)
             continue
-        for path in sorted(place.rglob("*")):
+        for path in files_below(place):
             if _is_image(path):
                 images.append(path)
-            elif path.name[0] != "." and path.suffix.lower() not in _BESIDE and path.is_file():
+            elif path.name[0] != "." and path.suffix.lower() not in _BESIDE:
                 account.skip("files left out: not a photograph by name", f"{path}: left out")
     return images
 

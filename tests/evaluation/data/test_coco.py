@@ -10,7 +10,6 @@ from PIL import Image
 from pycocotools import mask  # type: ignore[import, unused-ignore]
 
 from lensbox.evaluation.data.account import Account
-from lensbox.evaluation.data.coco import spellings
 from lensbox.evaluation.data.labels import DataError, read_labels
 
 ROW = {"id": 41, "image_id": 7, "category_id": 5, "bbox": [10, 20, 30, 15.5]}
@@ -50,15 +49,6 @@ def test_photographs_are_looked_for_by_the_name_of_the_file(
     assert image.boxes.tolist() == [[10, 20, 40, 35.5], [1, 2, 4, 6]]
     assert image.classes == ("dog", "cat")
     assert image.ignore.tolist() == [False, True]  # the second one is a crowd
-
-
-@pytest.mark.parametrize(
-    ("name", "last"),
-    [("val\\a.png", "val/a.png"), ("./a.png", "a.png"), ("/data/a.png", "a.png"), ("C:\\b\\a.png", "a.png")],
-)
-def test_paths_of_other_machines_have_local_spellings(name: str, last: str) -> None:
-    assert spellings(name)[0] == name
-    assert spellings(name)[-1] == last
 
 
 def test_a_photograph_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def test_reads_ignored_boxes_classes_and_images_without_boxes(tmp_path: Path) ->
         ("a.jpg\n1\n1 2 3 4\n5 6 7 8\n", 1, "announces 1 boxes and has 2", []),
         ("a.jpg\n1\n1 2 3 4\na.jpg\n1\n5 6 7 8\n", 4, "listed again, at first in line 1", ["a.jpg"]),
         ("a.jpg", 1, "number of boxes", []),
+        ("no image", 1, "expected an image name", []),
     ],
 )
 def test_images_whose_rows_do_not_fit_are_skipped(text: str, line: int, words: str, kept: list[str]) -> None:

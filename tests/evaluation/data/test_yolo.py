@@ -59,6 +59,7 @@ def test_names_are_text_as_written(folder: Path, names: str, name: str) -> None:
     [
         ("path: .\ntrain: train.txt", "./train/images/0.png"),
         ("train: train.txt", ".\\train\\images\\0.png\r"),
+        ("train: train.txt", "/home/other/train/images/0.png"),
         ("train: .\\train\\images", ""),
     ],
 )
