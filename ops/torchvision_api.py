@@ -1,7 +1,7 @@
 """Drop-in equivalents of torchvision.ops functions: the same names, signatures, values and errors.
 
-They differ from torchvision where its functions are undefined: empty or inverted boxes give finite values,
-and equal scores keep the box with the smaller index. `nms` and `batched_nms` follow torchvision's rule for
+They differ from torchvision where its functions are undefined: empty, inverted and huge boxes give finite
+values, and equal scores keep the box with the smaller index. `nms` and `batched_nms` follow torchvision's rule for
 CUDA, on both devices: a box is dropped if its IoU, in float32, is above the threshold, in float32. On the CPU
 torchvision compares with a float64 threshold, so for 0.1, 0.2 and other thresholds that float32 rounds up it
 drops boxes whose IoU equals the threshold.
@@ -12,21 +12,25 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+# Sides are cut here, so that areas and their sums are finite in float32 and in float64.
+_LONGEST = {torch.float32: 2.0**63, torch.float64: 2.0**511}
+
 _is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined] # not in its __all__
 
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """Return the IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`; leading dims broadcast.
 
-    Empty boxes overlap nothing (torchvision gives NaN for two of them).
+    Empty boxes overlap nothing (torchvision gives NaN for two of them). Raise RuntimeError for shapes that do
+    not match, TypeError for boxes that are no real numbers; so do the functions below.
     """
-    intersection, union, _ = _areas(boxes1.unsqueeze(-2), boxes2.unsqueeze(-3))
+    intersection, union, _ = _areas_of_pairs(boxes1, boxes2)
     return _ratio(intersection, union)
 
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """Return the generalized IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`."""
-    intersection, union, hull = _areas(boxes1.unsqueeze(-2), boxes2.unsqueeze(-3))
+    intersection, union, hull = _areas_of_pairs(boxes1, boxes2)
     return _ratio(intersection, union) - _ratio(hull - union, hull)
 
 
@@ -42,6 +46,7 @@ def generalized_box_iou_loss(
 
     Raise ValueError for another reduction.
     """
+    _check_boxes(boxes1, boxes2, "[..., 4]")
     intersection, union, hull = _areas(boxes1, boxes2)
     loss = 1 - intersection / (union + eps) + (hull - union) / (hull + eps)
     if reduction == "none":
@@ -114,6 +119,19 @@ def _check_nms(boxes: Tensor, scores: Tensor) -> None:
         )
 
 
+def _check_boxes(boxes1: Tensor, boxes2: Tensor, shape: str) -> None:
+    for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
+        if boxes.dim() < shape.count(",") or boxes.shape[-1] != 4:
+            raise RuntimeError(f"{name} must have shape {shape}, got {list(boxes.shape)}")
+        if boxes.is_complex() or boxes.dtype == torch.bool:
+            raise TypeError(f"{name} must be real numbers, got {boxes.dtype}")
+
+
+def _areas_of_pairs(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _check_boxes(boxes1, boxes2, "[..., N, 4]")
+    return _areas(boxes1.unsqueeze(-2), boxes2.unsqueeze(-3))
+
+
 def _areas(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return areas of intersection, union and enclosing box: `[..., 4]` twice, which broadcast -> `[...]`.
 
@@ -135,7 +153,7 @@ def _in_math(boxes: Tensor) -> Tensor:
 
 
 def _area(low: Tensor, high: Tensor) -> Tensor:
-    return (high - low).clamp(min=0).prod(-1)
+    return (high - low).clamp(0, _LONGEST[low.dtype]).prod(-1)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def test_box_iou_of_worked_boxes(device: torch.device, dtype: torch.dtype) -> No
 
 
 # Of boxes with sides of 1 to 31 in 0..100.
-SCALES = {torch.float64: [1e-30, 1e-9, 1, 1e30], torch.float16: [1e-2, 1, 1e2]}
+SCALES = {torch.float64: [1e-30, 1e-9, 1, 1e30, 1e150], torch.float16: [1e-2, 1, 1e2]}
 SCALES |= {dtype: [1e-15, 1e-9, 1e-4, 1, 1e4, 1e15] for dtype in (torch.float32, torch.bfloat16)}
 
 
@@ -48,6 +48,18 @@ def test_values_do_not_depend_on_the_scale(device: torch.device, dtype: torch.dt
         ours = function(boxes1, boxes2)
         assert ours.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         torch.testing.assert_close(ours.double(), expected, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("size", [1e19, 1e30, 3e38])
+def test_boxes_whose_areas_overflow_give_finite_values(device: torch.device, size: float) -> None:
+    unit = torch.tensor([[0.0, 0, 1, 1], [-1, -1, 1, 1], [0, 0, 0, 1]], device=device)
+    boxes = (size * unit).requires_grad_()
+    for function in (box_iou, generalized_box_iou, generalized_box_iou_loss):
+        out = function(boxes, boxes.detach().flip(0))
+        (grad,) = torch.autograd.grad(out.sum(), boxes)
+        assert out.isfinite().all()
+        assert grad.isfinite().all()
+    assert box_iou(boxes[:2], boxes[:2]).diagonal().tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("side", [1.0, 1e-2, 1e-4, 1e-8])
@@ -140,6 +152,15 @@ def test_rejects_bad_arguments_like_torchvision(
         batched_nms(torch.zeros(2, 4), torch.zeros(2), torch.zeros(3), 0.5)
     with pytest.raises(ValueError, match="Invalid Value for arg 'reduction': 'max"):
         generalized_box_iou_loss(torch.zeros(2, 4), torch.zeros(2, 4), reduction="max")
+
+
+@pytest.mark.parametrize("function", [box_iou, generalized_box_iou, generalized_box_iou_loss])
+def test_rejects_boxes_of_other_shapes_and_dtypes(function: Callable[..., Tensor]) -> None:
+    boxes = torch.zeros(2, 4)
+    with pytest.raises(RuntimeError, match=r"boxes2 must have shape \[.*4\], got \[2, 3\]"):
+        function(boxes, boxes[:, :3])
+    with pytest.raises(TypeError, match=r"boxes1 must be real numbers, got torch\.complex64"):
+        function(boxes.to(torch.complex64), boxes)
 
 
 SUPPRESSIONS = [nms, batched_nms]
