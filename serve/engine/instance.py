@@ -48,6 +48,7 @@ class _Batch:
     """
 
     entries: list[Entry]
+    jobs: list[Job[Any]]
     images: int
     taken: float
     prepared: "Future[Any] | None"
@@ -219,7 +220,7 @@ class Instance(Engine):
                     self._source.receive(_LOOK)
             else:
                 self._taken.popleft()
-                launched = self._launch(artifact, batch.entries, batch.prepared)
+                launched = self._launch(artifact, batch.jobs, batch.prepared)
                 if computed is not None:
                     self._answer(computed)
                 if batch.prepared is not None:
@@ -237,19 +238,18 @@ class Instance(Engine):
         if not entries:
             return
         self._unanswered += entries
-        now, images, prepared = time.monotonic(), sum(entry.job.images for entry in entries), None
-        if entries[0].job.prepares:
-            jobs = [entry.job for entry in entries]
-            prepared = self._preparing.submit(entries[0].job.prepare, artifact, jobs)
+        jobs, now, prepared = [entry.job for entry in entries], time.monotonic(), None
+        images = sum(job.images for job in jobs)
+        if jobs[0].prepares:
+            prepared = self._preparing.submit(jobs[0].prepare, artifact, jobs)
             prepared.add_done_callback(lambda _: self._source.wake())
         self._running += images
-        self._taken.append(_Batch(entries, images, now, prepared))
+        self._taken.append(_Batch(entries, jobs, images, now, prepared))
 
     def _launch(
-        self, artifact: Artifact, entries: list[Entry], preparing: "Future[Any] | None" = None
+        self, artifact: Artifact, jobs: list[Job[Any]], preparing: "Future[Any] | None" = None
     ) -> Any:
         """Launch jobs. Return what `_results` needs, or the exception."""
-        jobs = [entry.job for entry in entries]
         self._call_begun = time.monotonic()
         try:
             return jobs[0].launch(artifact, jobs, None if preparing is None else preparing.result())
@@ -260,7 +260,7 @@ class Instance(Engine):
 
     def _fetch(self, artifact: Artifact, batch: _Batch, launched: Any) -> None:
         """Wait for the results of a batch."""
-        batch.results = self._results(artifact, batch.entries, launched)
+        batch.results = self._results(artifact, batch.jobs, launched)
         batch.prepared, now = None, time.monotonic()
         batch.seconds = now - max(batch.taken, self._finished)
         self._finished = now
@@ -268,9 +268,8 @@ class Instance(Engine):
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (batch.seconds / batch.images - self.seconds_per_image)
 
-    def _results(self, artifact: Artifact, entries: list[Entry], launched: Any) -> list[Any]:
+    def _results(self, artifact: Artifact, jobs: list[Job[Any]], launched: Any) -> list[Any]:
         """Return the result of each job, or its exception."""
-        jobs = [entry.job for entry in entries]
         self._call_begun = time.monotonic()
         try:
             if isinstance(launched, Exception):
@@ -280,12 +279,12 @@ class Instance(Engine):
                 raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
             return results
         except Exception as error:
-            if not self._is_sound(artifact) or len(entries) == 1:
-                return [error] * len(entries)
+            if not self._is_sound(artifact) or len(jobs) == 1:
+                return [error] * len(jobs)
         finally:
             self._call_begun = math.inf
         # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
-        return [self._results(artifact, [one], self._launch(artifact, [one]))[0] for one in entries]
+        return [self._results(artifact, [one], self._launch(artifact, [one]))[0] for one in jobs]
 
     def _answer(self, batch: _Batch) -> None:
         """Answer a batch, and report it."""

@@ -81,14 +81,10 @@ class Exchange:
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return the head of an answer. Without a length, the body ends with the connection."""
-        names = {name for name, _ in headers}
+        names = dict(headers)
         if b"content-length" not in names or (b"connection", b"close") in headers:
             self.keeps = False
-        lines = [
-            _status_line(status),
-            *(b"%b: %b\r\n" % header for header in headers),
-            _date(int(time.time())),
-        ]
+        lines = [_status_line(status), *map(b"%b: %b\r\n".__mod__, headers), _date(int(time.time()))]
         if not self.keeps and b"connection" not in names:
             lines.append(b"connection: close\r\n")
         elif self.keeps and self.scope["http_version"] == "1.0":
@@ -205,9 +201,8 @@ class Connection(asyncio.Protocol):
             STATE: self,
         }
         exchange = Exchange(self, scope, self._parser.should_keep_alive())
-        exchange.expects_continue = version == "1.1" and (b"expect", b"100-continue") in [
-            (name, value.lower()) for name, value in headers if name == b"expect"
-        ]
+        is_asked = dict(headers).get(b"expect", b"").lower() == b"100-continue"
+        exchange.expects_continue = is_asked and version == "1.1"
         self._in_head, self._unread = False, 0
         self._arriving = exchange
         self.exchanges.append(exchange)
@@ -252,10 +247,8 @@ class Connection(asyncio.Protocol):
         finally:
             self._task = None
             self.exchanges.popleft()
-            if not self.is_lost:
-                self._go_on(exchange)
-
-    def _go_on(self, exchange: Exchange) -> None:
+        if self.is_lost:
+            return
         if not exchange.is_done or not exchange.keeps:
             self.exchanges.clear()
             self._end(waits=not exchange.is_whole)

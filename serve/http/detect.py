@@ -14,7 +14,7 @@ from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Found, Thresholds, TiledJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.service import Call
-from lensbox.serve.requests.body import image_file, query_parameters
+from lensbox.serve.requests.body import image_file, query_parameters, receive
 
 _FRACTION = {"minimum": 0, "maximum": 1}
 
@@ -54,19 +54,20 @@ async def detect(call: Call) -> Any:
     asked: DetectParameters = query_parameters(call.request.scope["query_string"], DetectParameters)
     decoders, settings, metadata = call.service.decoders, call.service.settings, call.model.metadata
     decoders.check()
-    file = await image_file(call.request, await call.body(settings.max_body_bytes))
+    body = await receive(call.request, settings.max_body_bytes, call.limit, settings)
+    file, submit = await image_file(call.request, body), call.served.engine.submit
     thresholds, found = (asked.score_threshold, asked.iou_threshold), None
     reading = metadata.reading.asked(asked.orientation, full_size=asked.tiles is not None)
     if call.model.decodes_jpeg and asked.tiles is None:  # the engine's GPU decodes it
         coded = coded_photo(file, metadata.canvas, reading)
         if coded is not None and coded.width * coded.height <= settings.max_pixels:
-            found = await call.submit(CodedJob.of(thresholds, coded))
+            found = await submit(CodedJob.of(thresholds, coded), call.limit.at)
     if found is None:  # also for a file that the GPU has rejected
         photo = await decoders.decode(file, metadata.canvas, reading, call.limit.at, call.served.name)
         if asked.tiles is not None:
             found = await _detect_in_tiles(call, photo, tile_spec(asked.tiles), thresholds)
         else:
-            found = await call.submit(DetectJob(thresholds, photo))
+            found = await submit(DetectJob(thresholds, photo), call.limit.at)
     return found.to_json(metadata.classes)
 
 

@@ -14,7 +14,7 @@ from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import Call
-from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json
+from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json, receive
 
 # read_loss_request checks the lengths: msgspec's message would leave out the length received.
 Box = Annotated[list[float], Meta(extra_json_schema={"minItems": 4, "maxItems": 4})]
@@ -55,9 +55,9 @@ async def loss(call: Call) -> LossAnswer:
         message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
         raise ApiError(422, "no_loss", message)
     settings = call.service.settings
-    body = await call.body(settings.max_json_bytes)
+    body = await receive(call.request, settings.max_json_bytes, call.limit, settings)
     job, sizes = await call.in_parser(read_loss_request, body, settings.max_boxes)
-    found = await call.submit(job)
+    found = await call.served.engine.submit(job, call.limit.at)
     answer = LossAnswer(found.value, int((job.targets[..., 3] != 0).sum()))
     if not job.gradient:
         return answer

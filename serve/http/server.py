@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -132,9 +133,8 @@ class Server:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def _greet(self, client: socket.socket) -> None:
-        def protocol() -> Connection:
-            return Connection(self._outermost, self._connections, self._settings.keep_alive_timeout)  # type: ignore[arg-type]
-
+        keep_alive = self._settings.keep_alive_timeout
+        protocol = partial(Connection, self._outermost, self._connections, keep_alive)  # type: ignore[arg-type]
         with contextlib.suppress(OSError):  # the client is gone, or does not speak TLS
             await asyncio.get_running_loop().connect_accepted_socket(protocol, client, ssl=self._tls)
 

@@ -17,7 +17,7 @@ from lensbox.serve.http.answers import answer_to, json_response
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.observability.metrics import Metrics, State
-from lensbox.serve.requests.body import Body, TimeLimit, receive, time_limit
+from lensbox.serve.requests.body import TimeLimit, time_limit
 from lensbox.serve.requests.decoding import Decoders, in_thread
 from lensbox.serve.settings import Settings
 
@@ -112,21 +112,14 @@ class Call:
     model: Model
     limit: TimeLimit
 
-    async def body(self, most: int) -> Body:
-        """Return the body, of at most so many bytes. See `receive`."""
-        return await receive(self.request, most, self.limit, self.service.settings)
-
-    async def submit(self, job: Job[Result]) -> Result:
-        """Return the result of a job."""
-        return await self.served.engine.submit(job, self.limit.at)
-
     async def compute(self, jobs: Sequence[Job[Result]]) -> list[Result]:
         """Return the results of jobs, in order. After an error, submit no further job.
 
         Wait for memory if there is none for a later job, as the work so far would be lost.
         """
+        submit, deadline = self.served.engine.submit, self.limit.at
         if len(jobs) == 1:
-            return [await self.submit(jobs[0])]
+            return [await submit(jobs[0], deadline)]
         results: list[Any] = [None] * len(jobs)
         numbers = iter(range(len(jobs)))
 
@@ -134,7 +127,7 @@ class Call:
             for number in numbers:
                 while True:
                     try:
-                        results[number] = await self.submit(jobs[number])
+                        results[number] = await submit(jobs[number], deadline)
                         break
                     except OverloadError:
                         if number == 0:

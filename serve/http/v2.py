@@ -25,7 +25,7 @@ from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import InferAnswer, InferTensor, TensorSpec, json_response
 from lensbox.serve.http.service import Call
 from lensbox.serve.models.served import ModelVersion
-from lensbox.serve.requests.body import Body, read_json
+from lensbox.serve.requests.body import Body, read_json, receive
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
@@ -114,7 +114,7 @@ class InferRequest(NamedTuple):
 async def infer(call: Call) -> Response:
     """Detections on canvases."""
     settings, tensors = call.service.settings, model_tensors(call.model.metadata)
-    body = await call.body(settings.max_body_bytes)
+    body = await receive(call.request, settings.max_body_bytes, call.limit, settings)
     json_length = header_length(call.request.headers.get(HEADER_LENGTH), len(body), settings.max_json_bytes)
     if json_length <= _INLINE:
         question = read_infer_request(body, json_length, tensors)

@@ -118,14 +118,17 @@ class FrontEnd:
             if self._decoder is None:
                 return self._greet(engine, key)
             piece = self.connection.recv(_READ_AHEAD)
+            self._received += piece
+            for message in unframed(self._received):
+                self._handle(engine, self._decoder.decode(message))
+            return bool(piece)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self._received += piece
-        for message in unframed(self._received):
-            self._handle(engine, self._decoder.decode(message))
-        return bool(piece)
+        except Exception:  # not one of our front ends; keep serving the other front ends
+            _log.exception("a front end sent an invalid message and is disconnected")
+            return False
 
     def send(self) -> None:
         """Send the answers to all jobs that are done, as one message: each message may wake a process."""
@@ -206,8 +209,9 @@ class FrontEnds:
                 os.eventfd_read(self._wakes)
             elif file == self._listener.fileno():
                 self._accept()
-            else:
-                self._receive_from(file, self.connected[file])
+            elif not self.connected[file].receive(self.engine, self._address.key):
+                self._epoll.unregister(file)
+                self.connected.pop(file).forget()
         self._send()  # to jobs that were refused or cancelled
 
     def end(self) -> None:
@@ -228,17 +232,6 @@ class FrontEnds:
         connection.setblocking(False)
         self.connected[connection.fileno()] = FrontEnd(connection)
         self._epoll.register(connection, select.EPOLLIN)
-
-    def _receive_from(self, file: int, front_end: FrontEnd) -> None:
-        try:
-            is_connected = front_end.receive(self.engine, self._address.key)
-        except Exception:  # not one of our front ends; keep serving the other front ends
-            _log.exception("a front end sent an invalid message and is disconnected")
-            is_connected = False
-        if not is_connected:
-            self._epoll.unregister(file)
-            del self.connected[file]
-            front_end.forget()
 
     def _send(self) -> None:
         for file, front_end in self.connected.items():

@@ -30,7 +30,7 @@ _MOST_MILLISECONDS = 86_400_000  # a day
 
 
 class TimeLimit:
-    """Cancel the current task at a deadline, and raise DeadlineError or the error of `set` in its place.
+    """Cancel the current task at a deadline, and raise ApiError in its place: 504, or 408 for a late body.
 
     The client's own time, if there is one, holds from the beginning on; `set` adds a limit of the service.
     A hang-up of the client cancels the task, too (`http.connection`), so nothing else watches for it.
@@ -40,16 +40,16 @@ class TimeLimit:
         self.at = math.inf  # of `time.monotonic`
         self._client = time.monotonic() + seconds, seconds
         self._seconds = seconds
-        self._error: ApiError | None = None
+        self._for_body = False
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, seconds: float, error: ApiError | None = None) -> None:
+    def set(self, seconds: float, for_body: bool = False) -> None:
         """Let the time end after some seconds, or at the client's deadline if that is sooner."""
         now = time.monotonic()
-        self.at, self._seconds, self._error = now + seconds, seconds, error
+        self.at, self._seconds, self._for_body = now + seconds, seconds, for_body
         if self._client[0] < self.at:
-            (self.at, self._seconds), self._error = self._client, None
+            (self.at, self._seconds), self._for_body = self._client, False
         if self._timer is not None:
             self._timer.cancel()
         if self.at < math.inf:
@@ -73,8 +73,11 @@ class TimeLimit:
         if self._is_over and kind is asyncio.CancelledError:
             if self._task is not None and hasattr(self._task, "uncancel"):  # from Python 3.11 on
                 self._task.uncancel()
-            late = f"no answer within {self._seconds:g} seconds; try again later"
-            raise self._error or DeadlineError(late) from None
+            limit = f"within {self._seconds:g} seconds"
+            if self._for_body:
+                message = f"the body must arrive {limit}, got an incomplete body"
+                raise ApiError(408, "body_timeout", message) from None
+            raise DeadlineError(f"no answer {limit}; try again later") from None
 
     def _expire(self) -> None:
         self._is_over = True
@@ -109,8 +112,7 @@ async def receive(request: Request, most: int, time: TimeLimit, settings: Settin
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > most:  # the parser has checked that the value is a number
         raise _too_large(most, f"a Content-Length of {declared}")
-    rule = f"the body must arrive within {settings.body_timeout:g} seconds"
-    time.set(settings.body_timeout, ApiError(408, "body_timeout", f"{rule}, got an incomplete body"))
+    time.set(settings.body_timeout, for_body=True)
     body: Body = b""
     is_whole = False
     while not is_whole:

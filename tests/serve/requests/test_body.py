@@ -170,7 +170,7 @@ async def _wait(limit: TimeLimit, *times: float, sooner: float = math.inf) -> st
     try:
         with limit:
             for seconds in times:
-                limit.set(seconds, ApiError(408, "body_timeout", "too slow") if seconds < 0.1 else None)
+                limit.set(seconds, for_body=seconds < 0.1)
             limit.sooner(sooner)
             try:
                 await asyncio.sleep(0.2)
@@ -188,7 +188,7 @@ async def _wait(limit: TimeLimit, *times: float, sooner: float = math.inf) -> st
     ("client", "times", "sooner", "message"),
     [
         (0.01, [60.0], math.inf, "no answer within 0.01 seconds; try again later"),
-        (60.0, [0.02], math.inf, "too slow"),
+        (60.0, [0.02], math.inf, "the body must arrive within 0.02 seconds, got an incomplete body"),
         (0.01, [0.02], math.inf, "no answer within 0.01 seconds; try again later"),
         (60.0, [0.02, 60.0], 0.03, "no answer within 0.03 seconds; try again later"),
         (60.0, [0.02, math.inf], math.inf, "in time"),
