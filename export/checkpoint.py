@@ -49,6 +49,8 @@ class Target:
         own = self.state.get(name)
         if not isinstance(own, Tensor) or not isinstance(value, Tensor):
             return name in self.state and isinstance(own, Tensor) == isinstance(value, Tensor)
+        if value.is_meta or value.layout != own.layout:
+            return False
         return is_lazy(own) or own.shape == value.shape
 
     @cached_property
@@ -177,7 +179,8 @@ def _same(one: Any, other: Any) -> bool:
     """Return whether two values are the same to the bit; NaN is the same as NaN."""
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
         return type(one) is type(other)
-    if one.dtype != other.dtype or one.shape != other.shape or {one.layout, other.layout} != {torch.strided}:
+    plain = {one.layout, other.layout} == {torch.strided} and not (one.is_meta or other.is_meta)
+    if one.dtype != other.dtype or one.shape != other.shape or not plain:
         return one is other
     bits = (value.contiguous().flatten().view(torch.uint8) for value in (one, other))
     return torch.equal(*bits)

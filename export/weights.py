@@ -26,6 +26,22 @@ _logger = logging.getLogger(__name__)
 _MOST_LISTED = 20
 
 
+class _Omitted:
+    """Stands for an object of a class that torch does not read: no code of the class runs."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __setstate__(self, state: object) -> None: ...
+
+
+# Classes in checkpoints, and what is made of their objects.
+_PLAIN: dict[str, Any] = {
+    "argparse.Namespace": argparse.Namespace,
+    "collections.defaultdict": lambda *_: {},
+    "collections.deque": lambda *_: [],
+}
+
+
 def load_weights(module: nn.Module, path: Path, key: str | None = None, maker: str = "") -> None:
     """Load the weights of a safetensors file, a state dict or a checkpoint of torch.save into a module.
 
@@ -38,6 +54,8 @@ def load_weights(module: nn.Module, path: Path, key: str | None = None, maker: s
         raise InputError(f"--weights must be a file, got {path}")
     wanted = targets(module)
     found = find_weights(_read(path), wanted)
+    if not any(one.matched for one in found) and (classes := _classes_of(path)):
+        raise InputError(_refusal(path, classes))
     if not found:
         raise InputError(f"{path} must hold a state dict, names and tensors")
     if not wanted[0].state:
@@ -167,10 +185,12 @@ def _read(path: Path) -> Any:
             return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as not_safetensors:
         _refuse_inflated(path)
+        others = [name for name in _classes_of(path) if name not in _PLAIN]
+        # Trainers keep numbers of numpy, paths and settings beside the weights.
+        known = [*_PLAIN.items(), *((name, _Omitted) for name in others)]
         try:
-            # Many trainers keep their command line in the checkpoint.
-            with torch.serialization.safe_globals([argparse.Namespace]):
-                return torch.load(path, map_location="cpu", weights_only=True)
+            with torch.serialization.safe_globals([(kind, name) for name, kind in known]):
+                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises many kinds of errors for other files
             if said := pickled_objects(error, path):
                 raise InputError(said) from error
@@ -179,6 +199,10 @@ def _read(path: Path) -> Any:
                 f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of "
                 f"torch.save{kind}: save the state_dict() of the network where you trained it"
             ) from error
+        if others:
+            names = ", ".join(others[:_MOST_LISTED])
+            _logger.info("objects of %s in %s are left out: reading them would run their code", names, path)
+        return checkpoint
 
 
 def _refuse_inflated(path: Path) -> None:
@@ -200,12 +224,21 @@ def pickled_objects(error: BaseException, path: Path) -> str:
     kind = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
     if not isinstance(error, pickle.UnpicklingError) or not (kind or is_zipfile(path)):
         return ""
+    named = [kind[1]] if kind else []
+    return _refusal(path, [*named, *(name for name in _classes_of(path) if name not in named)])
+
+
+def _classes_of(path: Path) -> list[str]:
+    """Return the classes in a checkpoint that torch does not read; none for a file of an old format."""
     try:
-        others = len(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))) - 1
-    except Exception:  # a file of an old format
-        others = 0
-    name = f" of {kind[1]}" if kind else ""
-    more = f" and {others} more classes" if others > 0 else ""
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
+    except Exception:  # torch raises many kinds of errors for other files
+        return []
+
+
+def _refusal(path: Path, classes: Sequence[str]) -> str:
+    name = f" of {classes[0]}" if classes else ""
+    more = f" and {len(classes) - 1} more classes" if len(classes) > 1 else ""
     return (
         f"{path} must hold only tensors and plain values, got objects{name}{more}: "
         "reading them would run their code. Save the tensors alone where you trained: "

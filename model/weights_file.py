@@ -151,7 +151,10 @@ def misfit(tensors: Mapping[str, Any], expected: Mapping[str, Any], owner: str) 
 
     def of(name: str, values: Mapping[str, Any]) -> str:
         value = values[name]
-        return str(list(value.shape)) if isinstance(value, Tensor) and not is_lazy(value) else "of any shape"
+        if not isinstance(value, Tensor) or is_lazy(value):
+            return "of any shape"
+        kind = " without numbers" if value.is_meta else "" if value.layout == torch.strided else " sparse"
+        return f"{list(value.shape)}{kind}"
 
     missing = [name for name in expected if name not in tensors]
     others = [name for name in tensors if name not in expected]

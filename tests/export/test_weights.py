@@ -3,11 +3,12 @@
 import argparse
 import logging
 import re
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -98,6 +99,14 @@ ONE_SET: dict[str, Any] = {
         name: value.half() if value.is_floating_point() else value for name, value in state().items()
     },
     "command line": {"model": state(), "args": argparse.Namespace(lr=0.1)},
+    "objects of other classes": {
+        "model": state(),
+        "best": np.float64(0.5),
+        "confusion": np.zeros((2, 2)),
+        "output": Path("runs"),
+        "history": defaultdict(list, loss=[deque([1.0])]),
+        "network": nn.ReLU(),
+    },
     "Adam": {
         "model": state(),
         "optimizer": {"state": {i: {"exp_avg": value} for i, value in enumerate(parameters(9.0).values())}},
@@ -292,6 +301,12 @@ class Landmarks2(Landmarks):
         ({"near": PART, "far": {"deep": {**PART}}}, r"near: .*1 of 2 .* missing"),
         ({"model": nn.ReLU()}, "got objects of torch.nn.modules.activation.ReLU: reading"),
         ({"epoch": 3}, "must hold a state dict"),
+        ({"epoch": np.int64(3)}, r"got objects of numpy\..* and 1 more classes: reading"),
+        ({**state(1.0, Landmarks2), "features.bias": torch.ones(2).to_sparse()}, r"bias, .* is \[2\] sparse"),
+        (
+            {**state(1.0, Landmarks2), "features.bias": torch.ones(2, device="meta")},
+            r"bias, .* is \[2\] without numbers",
+        ),
         ({"weight": torch.ones(1)}, r"has no tensor weight but features\.weight: save"),
         ([*state(1.0, Landmarks2).values()], r"has no names: give --weights-key \. if it is in the order of"),
     ],
