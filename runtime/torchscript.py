@@ -30,12 +30,8 @@ def torchscript_call() -> Iterator[None]:
     for every new batch size; requests would wait for seconds. Without it the graph runs as exported. The
     switch belongs to the thread, so each call sets it.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.inference_mode())
-        stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined] # not in its __all__
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):  # it would move the boxes
-                stack.enter_context(torch.autocast(device, enabled=False))
+    once = torch.jit.optimized_execution(False)  # type: ignore[attr-defined] # not in its __all__
+    with torch.inference_mode(), once, without_autocast():
         try:
             yield
         except torch.jit.Error as error:
@@ -43,3 +39,13 @@ def torchscript_call() -> Iterator[None]:
             # 'builtins.ValueError: message'.
             message = str(error).strip().splitlines()[-1]
             raise ValueError(message.removeprefix("builtins.ValueError: ")) from error
+
+
+@contextlib.contextmanager
+def without_autocast() -> Iterator[None]:
+    """Switch autocast off within the context: it would move the boxes."""
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield

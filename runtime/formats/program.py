@@ -97,7 +97,7 @@ def _weight(numbers: memoryview, meta: Json, device: torch.device) -> Tensor:
     require(
         count * dtype.itemsize <= len(numbers), f"a weight must have {count} numbers", f"{len(numbers)} bytes"
     )
-    content = torch.tensor(np.frombuffer(numbers, np.uint8, count * dtype.itemsize))
+    content = torch.tensor(np.frombuffer(numbers, np.uint8, count * dtype.itemsize), device="cpu")
     if dtype == torch.bool:
         require(bool((content <= 1).all()), "a truth must be 0 or 1", "another byte")
     return content.view(dtype).as_strided(sizes, strides, offset if count else 0).to(device)

@@ -78,5 +78,7 @@ def _check_pixels(pixels: Tensor, name: str) -> None:
         shape = list(pixels.shape)
         hint = "; permute(2, 0, 1) puts C first" if shape[2:] in ([1], [3], [4]) else ""
         raise ValueError(f"{name} must have the shape [C, H, W] with C = 1, 3 or 4, got {shape}{hint}")
+    if pixels.is_meta or pixels.layout != torch.strided:
+        raise ValueError(f"{name} must hold its pixels, got a tensor {pixels.layout} on {pixels.device}")
     if 0 in pixels.shape:
         raise ValueError(f"{name} must have at least one row and one column, got {list(pixels.shape)}")

@@ -10,6 +10,7 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
+from lensbox.runtime import load_artifact
 
 
 def test_refuses_weights_and_options(detector: FaceDetector, tmp_path: Path) -> None:
@@ -32,6 +33,28 @@ def test_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) ->
     finally:
         detector.eval()
     assert weights_sha256(detector) == before
+
+
+def test_settings_of_the_caller_do_not_enter_the_file(detector: FaceDetector, tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with (
+            torch.device("meta"),
+            torch.autocast("cpu", torch.bfloat16),
+            torch.autograd.set_detect_anomaly(True),
+            torch.inference_mode(),
+        ):
+            save_artifact(detector, tmp_path / "detector.pt2", kind="program")
+            assert torch.get_default_dtype() == torch.float64
+            assert torch.empty(0).is_meta
+            assert torch.is_autocast_enabled("cpu")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    canvases = torch.randint(0, 256, (3, 1, 256, 256), dtype=torch.uint8)
+    found, expected = (
+        each.detect(canvases, 0.3, 0.5) for each in (load_artifact(tmp_path / "detector.pt2"), detector)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
 
 
 class Crowded(Brightest):

@@ -110,6 +110,8 @@ _PIXELS = torch.zeros(3, 5, 5, dtype=torch.uint8)
         (_PIXELS.float(), "float32"),
         (_PIXELS[:2], "[2, 5, 5]"),
         (_PIXELS.permute(1, 2, 0), "[5, 5, 3]; permute(2, 0, 1) puts C first"),
+        (_PIXELS.to("meta"), "a tensor torch.strided on meta"),
+        (_PIXELS.to_sparse(), "a tensor torch.sparse_coo on cpu"),
         (_PIXELS[:, :0], "[3, 0, 5]"),
         (_PIXELS.numpy(), "[3, 5, 5]"),
         (Photo(_PIXELS.int(), 5, 5, (0, 0, 5, 5)), "int32"),

@@ -42,7 +42,7 @@ STATES: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["artifact_path", "onnx_path", "package_path"])
+@pytest.mark.parametrize("kind", ["artifact_path", "program_path", "onnx_path", "package_path"])
 def test_state_of_the_caller(kind: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(kind)
     # A part of a photograph, whose corners have more digits than narrow numbers.
