@@ -18,8 +18,21 @@ from lensbox.common.errors import ExitCode
 
 Inputs = TypeVar("Inputs")
 
+
+class _FilePath(click.Path):
+    """A path that is not empty, as an unset variable of a shell is: `Path("")` is the current folder."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path. Raise BadParameter for an empty text."""
+        if value == "":
+            self.fail("must name a file or a folder, got ''", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 # readable=False: click would report a file without permission as wrong usage; the command reports it better.
-FILE = click.Path(path_type=Path, readable=False)
+FILE = _FilePath(path_type=Path, readable=False)
 
 # The option of every command that loads an artifact.
 OPS = click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments: without the program's name; None for the arguments of the process. Errors that a user can fix
     become one message on stderr; all others keep their traceback.
     """
+    _open_closed_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = next((word for word in words if word in COMMANDS), "")
     with reporting():
@@ -95,8 +97,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             is_whole = error.filename and error.strerror
             message = f"{error.filename}: {error.strerror}" if is_whole else str(error)
             code = ExitCode.UNUSABLE
-    click.echo(f"lensbox {name}: {message}", err=True)
+    click.echo(f"{f'lensbox {name}'.strip()}: {message}", err=True)
     return code
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that the caller closed (`>&-`), as nothing: the next files would get their
+    numbers, and with these what libraries print."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        name = ("stdin", "stdout", "stderr")[number]
+        setattr(sys, name, open(number, "w" if number else "r", closefd=False, encoding="utf-8"))  # noqa: SIM115
+    os.close(number)
 
 
 def _missing_package(error: ModuleNotFoundError, command: LazyCommand | None) -> str:

@@ -91,14 +91,18 @@ def shipped_artifact() -> Path:
 
     content = sha256(SHIPPED_WEIGHTS.read_bytes() + library_path().read_bytes()).hexdigest()[:12]
     versions = f"{package_version('lensbox')}-torch-{package_version('torch')}"
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lensbox"
+    hint = "XDG_CACHE_HOME names another cache, --artifact a file"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lensbox"
+    except RuntimeError as error:  # a user without an entry in /etc/passwd, as in containers
+        raise OutputError(f"the user must have a home, for the cache: {error} {hint}") from error
     path = folder / f"detector-{versions}-{content}{'.pt' if has_torchscript() else '.pt2'}"
     if path.is_file():
         return path
     try:
         require_writable_folder("the cache", folder)
     except OutputError as error:
-        raise OutputError(f"{error}; XDG_CACHE_HOME names another cache, --artifact a file") from error
+        raise OutputError(f"{error}; {hint}") from error
     click.echo(f"exporting the shipped detector to {path}, once", err=True)
     # A separate process: exporting changes torch's global settings.
     command = [sys.executable, "-m", "lensbox.cli", "export", "--output", str(path)]

@@ -1,10 +1,10 @@
 """Drop-in equivalents of torchvision.ops functions: the same names, signatures, values and errors.
 
 They differ from torchvision where its functions are undefined: empty, inverted and huge boxes give finite
-values, and equal scores keep the box with the smaller index. `nms` and `batched_nms` follow torchvision's rule for
-CUDA, on both devices: a box is dropped if its IoU, in float32, is above the threshold, in float32. On the CPU
-torchvision compares with a float64 threshold, so for 0.1, 0.2 and other thresholds that float32 rounds up it
-drops boxes whose IoU equals the threshold.
+values, and equal scores keep the box with the smaller index. `nms` and `batched_nms` follow torchvision's
+rule for CUDA, on both devices: a box is dropped if its IoU, in float32, is above the threshold, in float32.
+On the CPU torchvision compares with a float64 threshold, so for 0.1, 0.2 and other thresholds that float32
+rounds up it drops boxes whose IoU equals the threshold.
 """
 
 from collections.abc import Callable

@@ -58,9 +58,10 @@ class ArtifactFile:
 def read_file(path: str | Path) -> bytes:
     """Return the content of a file. Raise ArtifactError if it is missing or larger than MAX_FILE_SIZE."""
     path = Path(path)
-    if path.is_dir():
-        raise ArtifactError(f"path must be an artifact file, got the folder {path}")
     try:
+        if path.exists() and not path.is_file():  # reading a pipe may take for ever
+            kind = "the folder " if path.is_dir() else ""
+            raise ArtifactError(f"path must be an artifact file, got {kind}{path}")
         size = path.stat().st_size
         if size > MAX_FILE_SIZE:
             raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")

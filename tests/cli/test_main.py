@@ -87,6 +87,16 @@ def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPa
         main(["export"])
 
 
+def test_closed_standard_streams_hold_nothing(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "lensbox.cli", "detect", "none.jpg"]
+    run("sh", "-c", 'exec "$@" >&- 2>&-', "sh", *words, cwd=tmp_path, code=ExitCode.BAD_INPUT)
+
+
+def test_an_empty_name_is_not_the_current_folder(lensbox: Lensbox) -> None:
+    for words in (["detect", ""], ["info", ""], ["evaluate", "--data", ""]):
+        assert "must name a file or a folder, got ''" in lensbox(*words, code=ExitCode.USAGE)[1]
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -1,6 +1,7 @@
 """The shipped detector in the user's cache, and errors of an artifact."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,5 +45,11 @@ def test_an_unwritable_cache_and_a_missing_artifact_are_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     photo = tmp_path / "file"
     assert str(photo / "lensbox") in lensbox("detect", photo, code=2)[1]
+    os.mkfifo(tmp_path / "pipe")
+    _, said = lensbox("detect", photo, "--artifact", tmp_path / "pipe", code=3)
+    assert f"path must be an artifact file, got {tmp_path / 'pipe'}" in said
     _, said = lensbox("detect", photo, "--artifact", tmp_path / "none.pt", code=3)
     assert f"there is no file none.pt in {tmp_path}; " in said
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    assert "home directory. XDG_CACHE_HOME names another cache" in lensbox("detect", photo, code=2)[1]
