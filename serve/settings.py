@@ -5,6 +5,7 @@ import re
 import socket
 from dataclasses import Field as DataclassField
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -89,7 +90,7 @@ class Settings:
         """
         return max(self.engine_timeout, self.answer_timeout, loading) if self.engine_timeout else math.inf
 
-    @property
+    @cached_property
     def max_body_bytes(self) -> int:
         """The largest image request in bytes."""
         return int(self.max_body_mb * MEBIBYTE)

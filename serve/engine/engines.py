@@ -1,10 +1,9 @@
 """The interface of an engine, and several engines as one."""
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -107,13 +106,3 @@ class Engines(Engine):
     def _ready(self) -> list[Engine]:
         """The engines that are ready, or all if none is."""
         return [engine for engine in self._engines if not engine.missing] or [*self._engines]
-
-
-def settle(future: "asyncio.Future[Any]", result: Any) -> None:
-    """Give a future its result, or an exception, unless it is cancelled."""
-    if future.done():
-        return
-    if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)

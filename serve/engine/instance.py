@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import torch
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.engines import Engine, settle
+from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.job_queue import LEAST_PREPARED, Entry, JobQueue, Source, Wakes
-from lensbox.serve.engine.jobs import Job
+from lensbox.serve.engine.jobs import Job, settle
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings

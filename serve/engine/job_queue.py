@@ -140,8 +140,7 @@ class JobQueue:
         return batch
 
     def _remove(self, entries: list[Entry]) -> None:
-        if entries:
-            gone = {id(entry) for entry in entries}
-            self._entries = deque(entry for entry in self._entries if id(entry) not in gone)
-            self._bytes -= sum(entry.job.nbytes for entry in entries)
-            self.images -= sum(entry.job.images for entry in entries)
+        for entry in entries:  # most are the first ones
+            self._entries.remove(entry)
+            self._bytes -= entry.job.nbytes
+            self.images -= entry.job.images

@@ -3,6 +3,7 @@
 They are records of msgspec, which travel as they are (`processes.messages`); results are arrays of numpy.
 """
 
+import asyncio
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -26,6 +27,16 @@ Thresholds = tuple[float | None, float | None]
 Found = Detections[NDArray[Any]]
 Outputs = Mapping[str, NDArray[Any]]
 """The outputs of n canvases by name: see `Artifact.detect`; `counts` is int32 here."""
+
+
+def settle(future: "asyncio.Future[Any]", result: Any) -> None:
+    """Give a future its result, or an exception, unless it is cancelled."""
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):

@@ -134,17 +134,18 @@ def packed_answers(answers: Sequence[Answer]) -> bytes:
     One by one, the small arrays would take longer. All detections of an engine have the same outputs.
     """
     jobs, rest = list[tuple[int, int, int, int]](), list[tuple[int, Any, tuple[str, str] | None]]()
-    parts: list[dict[str, Any]] = []
+    parts, count = list[dict[str, Any]](), 0
     for number, one in answers:
         if type(one) is Detections:
             jobs.append((number, len(one.scores), one.width, one.height))
+            count += len(one.scores)
             labels = {} if one.labels is None else {"labels": one.labels}
             parts.append({"boxes": one.boxes, "scores": one.scores, **labels, **one.extras})
         elif isinstance(one, BaseException):
             rest.append((number, None, (type(one).__name__, str(one))))
         else:
             rest.append((number, one, None))
-    count, columns = sum(job[1] for job in jobs), {}
+    columns = {}
     for name, array in parts[0].items() if parts else ():
         memory = bytearray().join([np.ascontiguousarray(part[name]).data for part in parts])
         columns[name] = (count, *array.shape[1:]), array.dtype.str, memory

@@ -9,8 +9,8 @@ import socket
 import time
 from typing import Any, TypeVar, cast
 
-from lensbox.serve.engine.engines import Engine, RemoteModelInfo, settle
-from lensbox.serve.engine.jobs import Job
+from lensbox.serve.engine.engines import Engine, RemoteModelInfo
+from lensbox.serve.engine.jobs import Job, settle
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
 from lensbox.serve.processes.messages import (
