@@ -82,8 +82,9 @@ demo: $(BIN)/.tools
 	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python examples/demo.py --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
-# has the order of the files.
-test test-all: runner $(BIN)/.test
+# has the order of the files. pip leaves a core free for the compiler of the unit tests.
+test test-all: $(BIN)/.tools
+	@$(MAKE) --no-print-directory -j2 runner $(BIN)/.test
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not exhaustive")
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
 

@@ -188,6 +188,7 @@ def package_path(detector: "FaceDetector", made_once: Make) -> Path:
 
     # Compiling torch's headers in advance pays off from the second network on.
     quick = {"aot_inductor.precompile_headers": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
+    quick["cpp.vec_isa_ok"] = True  # what /proc/cpuinfo names, without compiling a program for each
     with config.patch(quick):
         return made_once("detector.pt2", lambda path: _export(detector, path, "aoti"))
 

@@ -1,6 +1,6 @@
 """The runner takes the sizes that an exported program itself takes, and refuses those that it refuses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,17 @@ def compare(module: nn.Module, program: Path, inputs: list[Tensor], tmp_path: Pa
     return True
 
 
-@pytest.mark.parametrize("name", CASES)
+# Each takes an export and two processes or more: `make test` has one of each kind.
+QUICK = ("2n and n, branch", "8h", "sum of sizes", "float ratio", "modulo", "between", "item")
+
+
+def every(names: Iterable[str]) -> pytest.MarkDecorator:
+    slow = [pytest.mark.exhaustive]
+    cases = [pytest.param(name, marks=[] if name in QUICK else slow) for name in names]
+    return pytest.mark.parametrize("name", cases)
+
+
+@every(CASES)
 def test_sizes_are_those_of_the_program(name: str, tmp_path: Path) -> None:
     function, shapes, free, tries = CASES[name]
     module, program = Function(function), tmp_path / "program.pt2"
@@ -199,7 +209,7 @@ DATA: dict[str, tuple[Callable[..., Tensor], Tensor, list[Tensor], list[str]]] =
 
 
 @pytest.mark.filterwarnings("ignore:_check_is_size will be removed:FutureWarning")
-@pytest.mark.parametrize("name", DATA)
+@every(DATA)
 def test_numbers_in_the_data_are_checked(name: str, tmp_path: Path) -> None:
     function, example, tries, messages = DATA[name]
     module, program, x = Function(function), tmp_path / "program.pt2", torch.rand(8)
@@ -229,7 +239,7 @@ class Nested(nn.Module):
         return pair["a"].sum()
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_sizes_of_nested_inputs_are_found(strict: bool, tmp_path: Path) -> None:
     program = tmp_path / "program.pt2"
     shapes: Any = {

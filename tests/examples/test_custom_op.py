@@ -111,13 +111,9 @@ def test_the_runner_takes_the_library(folder: Path) -> None:
     assert "example::peaks, which is not registered: load its library with --ops FILE" in message
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("program", "blobs.pt2"),
-        pytest.param("onnx", "blobs.onnx", marks=pytest.mark.exhaustive),
-        pytest.param("aoti", "compiled.pt2", marks=pytest.mark.exhaustive),
-    ],
+    ("kind", "name"), [("program", "blobs.pt2"), ("onnx", "blobs.onnx"), ("aoti", "compiled.pt2")]
 )
 def test_the_other_formats_learn_the_shape_from_meta(folder: Path, kind: str, name: str) -> None:
     command = ("export", "--model", "blobs:Blobs", "--ops", LIBRARY, "--format", kind, "--output", name)

@@ -90,6 +90,7 @@ def test_wheel_holds_all_folders_and_sources(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lensbox"}
 
 
+@pytest.mark.exhaustive
 def test_installed_wheel_runs_ops_and_artifacts(
     environment: Path, artifact_path: Path, tmp_path: Path
 ) -> None:

@@ -128,12 +128,13 @@ def oriented(files: dict[str, bytes]) -> dict[str, bytes]:
     ("canvas", "reading"),
     [
         (GRAY, Reading()),
-        (COLOR, Reading("stored")),
-        (COLOR, Reading(jpeg_oversampling=0)),
-        (Canvas(33, 47, 3, fit="ultralytics", filter="opencv_linear"), Reading()),
+        (Canvas(33, 47, 3, fit="ultralytics", filter="opencv_linear"), Reading("stored")),
         *(
             pytest.param(*case, marks=pytest.mark.exhaustive)
             for case in (
+                (COLOR, Reading("stored")),
+                (COLOR, Reading(jpeg_oversampling=0)),
+                (Canvas(33, 47, 3, fit="ultralytics", filter="opencv_linear"), Reading()),
                 (COLOR, Reading()),
                 (GRAY, Reading(jpeg_oversampling=1)),
                 (Canvas(32, 48, 3, fit="stretch"), Reading()),
