@@ -1,5 +1,6 @@
 """Run `lensbox train`: train a detector on labelled photographs."""
 
+import contextlib
 import json
 import logging
 import time
@@ -63,7 +64,9 @@ def _finished(inputs: TrainInputs) -> str | None:
     checkpoint, figures = inputs.output / CHECKPOINT_FILE, inputs.output / FIGURES_FILE
     if not checkpoint.is_file():
         raise ConfigError(f"--resume: checkpoint must be a file that exists, got {checkpoint}")
-    written = json.loads(figures.read_text(encoding="utf-8")) if figures.is_file() else {}
+    written = {}
+    with contextlib.suppress(ValueError, FileNotFoundError):
+        written = json.loads(figures.read_bytes())
     if ("average_precision" if inputs.val else "steps") not in written:
         return None
     load_checkpoint(checkpoint)  # a torn one is an error, as for a run that goes on

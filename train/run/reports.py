@@ -1,5 +1,6 @@
 """The results of a run: log lines, `log.jsonl`, weights with their origin in the metadata, `figures.json`."""
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -30,9 +31,13 @@ logger = logging.getLogger(__name__)
 def _lines_up_to(step: int, path: Path) -> list[str]:
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    # An interruption may have cut the last line short.
-    return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        # An interruption may have damaged a line.
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            if json.loads(line)["step"] <= step:
+                kept.append(f"{line}\n")
+    return kept
 
 
 class Reports:

@@ -55,7 +55,7 @@ def test_an_interruption_loses_no_evaluation_no_best_average_and_no_line_of_the_
     config = CONFIG.replace(evaluations=1, steps=3, log_seconds=1e-9)
     interrupt(store, config, run_options(tmp_path), after, ANY_DATA)
     with log.open("a") as file:
-        file.write('{"step": 9}\n{"step": 2')  # after the checkpoint, and cut short
+        file.write('\0\0\n[]\n{"step": 9}\n{"step": 2')  # damaged, after the checkpoint, and cut short
     train(store, config, run_options(tmp_path, resume=True), ANY_DATA)
     assert scores.steps == [2, 3]
     for name, state in (("best", scores.averages[0]), ("weights", scores.averages[-1])):
