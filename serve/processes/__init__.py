@@ -4,9 +4,9 @@
 | ----------- | -------------------------------------- | ------------------------------------------ |
 | supervisor  | `supervisor.run`                       | `repository` (swaps), `group`, `lifecycle` |
 | fork server | `fork_server.main`                     |                                            |
-| front ends  | `child.frontend_main`, `http.server`   | `follower` (swaps), `remote_engine`        |
+| front ends  | `frontend_process.main`, `http.server` | `follower` (swaps), `remote_engine`        |
 | engines     | `engine_process.main`                  | `engine.instance`, `models.files`        |
 
-Front ends and engines send `messages` over a `link`, with images in its shared memory. The supervisor and its
+Front ends and engines send `messages` over a socket, with images in its shared memory. The supervisor and its
 processes send the records of `models.control`. Nothing is imported here: the supervisor does not need torch.
 """

@@ -16,20 +16,28 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from lensbox.serve.observability.logs import start_log
+from lensbox.serve.observability.metrics import join_shared_metrics
 from lensbox.serve.processes.lifecycle import Child
+from lensbox.serve.settings import Settings
 
-# Modules that the fork server imports, so that a child need not.
-PRELOADED = ("lensbox.serve.processes.engine_process", "lensbox.serve.http.server")
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
+
+# The module of each process, by its name in ps and top, of at most 15 characters.
+MODULES = {
+    "lensbox-engine": "lensbox.serve.processes.engine_process",
+    "lensbox-http": "lensbox.serve.processes.frontend_process",
+}
+PRELOADED = tuple(MODULES.values())  # that the fork server imports, so that a child need not
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of Linux' prctl
 _PATIENCE = 30.0  # seconds for a fork
 _TRIES, _PAUSE = 50, 0.1  # to remove a folder while the processes that write there end; seconds
-
-Target = Callable[..., None]
 
 
 class ForkServer(Child):
@@ -42,18 +50,19 @@ class ForkServer(Child):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
     def fork(
-        self, target: Target, arguments: Sequence[Any], *files: int
-    ) -> "tuple[int, Connection[Any, Any]] | None":
-        """Start a process that calls `target(pipe, files, *arguments)`. Return its pid and our end.
+        self, name: str, slot: str, settings: Settings, arguments: tuple[Any, ...], *files: int
+    ) -> "tuple[int, Pipe] | None":
+        """Start a process, which calls `main(settings, *arguments, *files, pipe)` of its module.
 
-        Return None while the fork server starts. Raise OSError or EOFError if it ends meanwhile.
+        name: see `MODULES`. slot: see `join_shared_metrics`. Return its pid and our end of the pipe;
+        None while the fork server starts. Raise OSError or EOFError if it ends meanwhile.
         """
         if not self._is_ready or self.pipe is None:
             return None
         own, other = multiprocessing.Pipe()
         try:
             with other:
-                self.pipe.send((target, len(files) + 1))
+                self.pipe.send(len(files) + 1)
                 with socket.socket(fileno=os.dup(self.pipe.fileno())) as channel:
                     socket.send_fds(channel, [b"f"], [other.fileno(), *files])
                 if not self.pipe.poll(_PATIENCE):
@@ -62,13 +71,13 @@ class ForkServer(Child):
                 pid: int = self.pipe.recv()
             if not pid:
                 raise OSError("the fork server cannot fork")
-            own.send(arguments)
+            own.send((name, slot, settings, arguments))
         except BaseException:
             own.close()
             raise
         return pid, own
 
-    def _launch(self) -> "tuple[int, Connection[Any, Any]]":
+    def _launch(self) -> "tuple[int, Pipe]":
         self._is_ready = False
         own, other = multiprocessing.Pipe()
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main"
@@ -91,7 +100,7 @@ def main(supervisor: int, preloaded: Sequence[str], folders: Sequence[str]) -> N
     Path("/proc/self/comm").write_text("lensbox-fork")
     for number in (signal.SIGINT, signal.SIGHUP):  # the supervisor handles them
         signal.signal(number, signal.SIG_IGN)
-    pipe: Connection[Any, Any] = Connection(os.dup(0))
+    pipe: Pipe = Connection(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -100,49 +109,54 @@ def main(supervisor: int, preloaded: Sequence[str], folders: Sequence[str]) -> N
     with contextlib.suppress(EOFError, OSError):
         pipe.send(True)
         while True:
-            target, count = pipe.recv()
+            count = pipe.recv()
             with socket.socket(fileno=os.dup(pipe.fileno())) as channel:
                 files = socket.recv_fds(channel, 1, count)[1]
-            pipe.send(_fork(supervisor, pipe, target, files))
+            pid = 0
+            with contextlib.suppress(OSError):  # memory or processes are short
+                pid = _fork(supervisor, pipe, files)
+            pipe.send(pid)
             for file in files:
                 os.close(file)
     for _ in range(_TRIES):
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        if not any(map(os.path.exists, folders)):
-            return
+        if os.getppid() != supervisor:  # else it has not ended yet
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+            if not any(map(os.path.exists, folders)):
+                return
         time.sleep(_PAUSE)
 
 
-def _fork(supervisor: int, pipe: "Connection[Any, Any]", target: Target, files: list[int]) -> int:
-    """Return the pid of the new process, which the supervisor has adopted; 0 if there is none."""
+def _fork(supervisor: int, pipe: "Pipe", files: Sequence[int]) -> int:
+    """Return the pid of a new process, which the supervisor has adopted; 0 if there is none.
+
+    files: our end of its pipe, and what it needs beside its arguments.
+    """
     read, write = os.pipe()
-    between = os.fork()
-    if not between:
-        _in_between(supervisor, pipe, target, files, write)
-    os.close(write)
-    os.waitpid(between, 0)
-    pid = int.from_bytes(os.read(read, 4), "little")
-    os.close(read)
-    return pid
-
-
-def _in_between(
-    supervisor: int, pipe: "Connection[Any, Any]", target: Target, files: list[int], write: int
-) -> NoReturn:
-    between = os.getpid()
+    if child := os.fork():
+        os.close(write)
+        os.waitpid(child, 0)
+        pid = int.from_bytes(os.read(read, 4), "little")
+        os.close(read)
+        return pid
     try:
+        between = os.getpid()
         if pid := os.fork():
             os.write(write, pid.to_bytes(4, "little"))
-        else:
-            os.close(write)
-            pipe.close()
-            while os.getppid() == between:
-                time.sleep(0.001)
-            ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() == supervisor:  # else it has ended before the call
-                own: Connection[Any, Any] = Connection(files[0])
-                target(own, files[1:], *own.recv())
+            os._exit(0)
+        os.close(read)
+        os.close(write)
+        pipe.close()
+        while os.getppid() == between:
+            time.sleep(0.001)
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == supervisor:  # else it has ended before the call
+            own: Pipe = Connection(files[0])
+            name, slot, settings, arguments = own.recv()
+            Path("/proc/self/comm").write_text(name)
+            start_log(settings.log_level, settings.log_format)
+            join_shared_metrics(slot)
+            importlib.import_module(MODULES[name]).main(settings, *arguments, *files[1:], own)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from lensbox.serve.models.control import EngineAddress, Loaded, new_address
 from lensbox.serve.models.files import Content
 from lensbox.serve.observability.metrics import ServiceCounters
-from lensbox.serve.processes.child import engine_main
 from lensbox.serve.processes.fork_server import ForkServer
 from lensbox.serve.processes.lifecycle import Child, described
 from lensbox.serve.settings import Settings
@@ -87,8 +86,8 @@ class Group:
 
     def _launch(self, slot: str, address: EngineAddress) -> Any:
         plan, content = self._plan, self.content
-        arguments = slot, plan.settings, self.name, address, content, self._folder
-        return plan.fork_server.fork(engine_main, arguments, content.file)
+        arguments = self.name, address, content, self._folder
+        return plan.fork_server.fork("lensbox-engine", slot, plan.settings, arguments, content.file)
 
     def _engine_name(self, device: str) -> str:
         return f"the engine of {self.name or self.content.path.name} version {self.version} on {device}"

@@ -13,7 +13,6 @@ from lensbox.serve.folders import service_folder
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.metrics import ServiceCounters, shared_metrics
-from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.fork_server import ForkServer
 from lensbox.serve.processes.group import Plan
 from lensbox.serve.processes.lifecycle import Child, reap
@@ -49,8 +48,8 @@ def run(
         frontends = models.front_ends.children
 
         def launch(slot: str) -> Any:
-            arguments = slot, settings, keys, models.front_ends.table
-            return fork_server.fork(frontend_main, arguments, listener.fileno())
+            arguments = keys, models.front_ends.table
+            return fork_server.fork("lensbox-http", slot, settings, arguments, listener.fileno())
 
         for number in range(1, 1 + (settings.frontends or 1)):
             slot = f"frontend-{number}"
