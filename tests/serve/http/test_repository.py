@@ -1,5 +1,6 @@
 """Swaps of a running service: tritonclient, failures while loading, and requests meanwhile."""
 
+import contextlib
 import json
 import os
 import signal
@@ -144,6 +145,23 @@ def test_a_failed_load_leaves_the_old_version(swapping: Swapping, versions: dict
     wait_until(lambda: swapping.engines() == engines)
     failed = 'lensbox_model_loads_total{model="faces",outcome="failed"}'
     wait_until(lambda: failed in swapping.client.get("/metrics").text)
+
+
+def test_a_swap_goes_on_after_other_processes_are_killed(swapping: Swapping) -> None:
+    """The client of a front end that is killed gets no answer; the load goes on."""
+    before, engines = swapping.detect().version, swapping.engines()
+    other = 3 - int(before)
+    with ThreadPoolExecutor(1) as pool, contextlib.suppress(httpx.TransportError):
+        loading = pool.submit(swapping.load, other)
+        wait_until(lambda: len(swapping.engines()) > len(engines))
+        workers = swapping.process.workers()
+        for killed in (*workers["fork server"], *workers["frontends"]):
+            os.kill(killed, signal.SIGKILL)
+        loading.result()
+    swapping.process.ready()
+    wait_until(lambda: swapping.detect().version == str(other))
+    wait_until(lambda: len(swapping.engines()) == 1 and not swapping.engines() & engines)
+    assert swapping.detect() == (200, str(other), swapping.scores[str(other)])
 
 
 def test_a_restarted_engine_serves_what_was_loaded(swapping: Swapping, versions: dict[int, bytes]) -> None:

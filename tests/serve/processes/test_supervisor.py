@@ -179,6 +179,24 @@ def test_a_second_signal_or_killed_supervisor_ends_all_processes(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["fork server", "supervisor"])
+def test_a_process_that_is_killed_at_the_start(
+    artifact_path: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with ServeProcess(artifact_path, "--frontends", "1") as process:
+        wait_until(lambda: bool(process.workers()["fork server"]))
+        (fork_server,) = process.workers()["fork server"]
+        if kind == "fork server":
+            os.kill(fork_server, signal.SIGKILL)
+            process.ready()
+        else:
+            process.end(signal.SIGKILL)
+            wait_until(lambda: _all_ended([fork_server]))
+            assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", ["fork server", "engines"])
 def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> None:
     """Ctrl-C reaches all processes of the terminal's job."""
