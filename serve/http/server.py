@@ -33,6 +33,7 @@ _BACKLOG = 1024  # connections that may wait to be accepted
 _TICK, _POLL = 0.1, 0.01  # seconds
 _LOOK = 1.0  # seconds between looks at all connections
 _PAUSE = 1.0  # seconds without accepting after a lack of file descriptors or memory
+_LAST_GREETINGS = 0.2  # seconds for connections that were just accepted; a TLS handshake may stall
 _LAST_ANSWERS = 0.5  # seconds for the answers to cancelled requests
 
 
@@ -151,7 +152,7 @@ class Server:
         # Keep a second, or half of the time, for the shutdown itself.
         seconds = whole - _delay(self._settings) - min(1.0, whole / 2)
         if self._greetings:
-            await asyncio.wait(self._greetings, timeout=seconds)
+            await asyncio.wait(self._greetings, timeout=_LAST_GREETINGS)
         for connection in list(self._connections):
             connection.end_soon()
         if not await self._until_closed(seconds):
