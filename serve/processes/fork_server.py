@@ -105,7 +105,8 @@ def main(supervisor: int, preloaded: Sequence[str], folders: Sequence[str]) -> N
     os.dup2(nothing, 0)
     os.close(nothing)
     for name in preloaded:
-        importlib.import_module(name)
+        with contextlib.suppress(Exception):  # the first process that imports the module says why
+            importlib.import_module(name)
     with contextlib.suppress(EOFError, OSError):
         pipe.send(True)
         while True:

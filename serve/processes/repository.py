@@ -102,10 +102,9 @@ class Repository:
             self._publish()
 
     def keep_alive(self) -> None:
-        """Keep all engines alive that have been ready."""
+        """Start engines, take their messages, and restart those that have been ready."""
         for group in self._groups:
-            if group.is_ready:
-                group.step()
+            group.step()
 
     def close(self) -> None:
         """End all engines, and free everything."""
@@ -171,7 +170,6 @@ class Repository:
             new = Group(self._plan, next(self._numbers), model.key, new_version, content)
             self._groups.append(new)
             while not new.is_ready:
-                new.step()
                 if new.failure:
                     raise StartupError(new.failure)
                 yield

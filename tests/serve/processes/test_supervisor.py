@@ -183,8 +183,10 @@ def test_a_second_signal_or_killed_supervisor_ends_all_processes(
 def test_a_process_that_is_killed_at_the_start(
     artifact_path: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The fork server also goes on without a module that it cannot import."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with ServeProcess(artifact_path, "--frontends", "1") as process:
+    before = "from lensbox.serve.processes import fork_server as one\none.PRELOADED = ('no', *one.PRELOADED)"
+    with ServeProcess(artifact_path, "--frontends", "1", before=before) as process:
         wait_until(lambda: bool(process.workers()["fork server"]))
         (fork_server,) = process.workers()["fork server"]
         if kind == "fork server":
