@@ -8,7 +8,7 @@ import math
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,27 +59,19 @@ class _Image(ctypes.Structure):
     )
 
 
-class _Header(ctypes.Structure):
-    _fields_ = _integers("width", "height", "orientation")
-
-
-_ERRORS = {
-    1: InputError,
-    2: TooManyPixelsError,
-    3: TimeoutError,
-    4: MemoryError,
-    5: RuntimeError,
-}
-_REASON_SIZE = 512
-_LARGEST = 2**63 - 1
-
-
-class ImageHeader(NamedTuple):
+class ImageHeader(ctypes.Structure):
     """The header of a file. width, height: in pixels. orientation: EXIF's, 1 to 8."""
 
+    _fields_ = _integers("width", "height", "orientation")
     width: int
     height: int
     orientation: int
+
+
+_ERRORS = (None, InputError, TooManyPixelsError, TimeoutError, MemoryError, RuntimeError)
+_REASON_SIZE = 512
+_LARGEST = 2**63 - 1
+_NO_CANVAS = Canvas(1, 1, 3)
 
 
 def library_path() -> Path:
@@ -116,7 +108,7 @@ def _library(holds_lock: bool) -> Any:
             f"{_INTERFACE}). Build it again with: pip install ."
         )
     file, reason = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_char_p, ctypes.c_size_t)
-    reading, limits, image, header = map(ctypes.POINTER, (_Reading, _Limits, _Image, _Header))
+    reading, limits, image, header = map(ctypes.POINTER, (_Reading, _Limits, _Image, ImageHeader))
     library.lensbox_image_read.argtypes = (*file, reading, limits, image, *reason)
     library.lensbox_image_free.argtypes = (ctypes.c_void_p,)
     library.lensbox_image_free.restype = None
@@ -159,9 +151,9 @@ def read_coded(file: Buffer, canvas: Canvas | None, reading: Reading, limits: Im
 
 def read_coded_header(file: Buffer, limits: ImageLimits) -> ImageHeader:
     """Read the header of a JPEG or PNG file, as stored. Raise InputError and TooManyPixelsError."""
-    header, content = _Header(), _bytes(file)
+    header, content = ImageHeader(), _bytes(file)
     _call(_library(True).lensbox_image_read_header, *_address(content), _limits(limits), header)
-    return ImageHeader(header.width, header.height, header.orientation)
+    return header
 
 
 def gpu_header(file: Buffer, canvas: Canvas, reading: Reading) -> ImageHeader | None:
@@ -172,10 +164,9 @@ def gpu_header(file: Buffer, canvas: Canvas, reading: Reading) -> ImageHeader | 
     and 8 for which ceil(width / r) and ceil(height / r) are at least `jpeg_oversampling` times the size in
     the canvas, or 1 if that is 0.
     """
-    header, content = _Header(), _bytes(file)
+    header, content = ImageHeader(), _bytes(file)
     wanted = _reading(canvas, reading)
-    is_accepted = _library(True).lensbox_image_is_for_gpu(*_address(content), wanted, header)
-    return ImageHeader(header.width, header.height, header.orientation) if is_accepted else None
+    return header if _library(True).lensbox_image_is_for_gpu(*_address(content), wanted, header) else None
 
 
 def exif_orientation(exif: Buffer) -> int:
@@ -198,11 +189,10 @@ def _address(content: Any) -> tuple[int, int]:
 
 
 def _reading(canvas: Canvas | None, reading: Reading) -> _Reading:
-    is_stored = reading.orientation == "stored"
-    if canvas is None:
-        return _Reading(1, 1, 3, 0, is_stored, b"letterbox")
+    oversampling = reading.jpeg_oversampling if canvas else 0
+    canvas = canvas or _NO_CANVAS
     size = canvas.width, canvas.height, canvas.channels
-    return _Reading(*size, reading.jpeg_oversampling, is_stored, canvas.fit.encode())
+    return _Reading(*size, oversampling, reading.orientation == "stored", canvas.fit.encode())
 
 
 def _limits(limits: ImageLimits) -> _Limits:
@@ -213,5 +203,5 @@ def _limits(limits: ImageLimits) -> _Limits:
 def _call(function: Any, *arguments: Any) -> None:
     """Call a function of the library, and raise the error for its outcome."""
     reason = ctypes.create_string_buffer(_REASON_SIZE)
-    if outcome := function(*arguments, reason, _REASON_SIZE):
-        raise _ERRORS[outcome](reason.value.decode(errors="replace"))
+    if error := _ERRORS[function(*arguments, reason, _REASON_SIZE)]:
+        raise error(reason.value.decode(errors="replace"))

@@ -5,6 +5,7 @@ The image reader (`core.py`) decodes JPEG and PNG files, Pillow all others.
 
 import contextlib
 import io
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from lensbox.common.pictures import LONGEST_SIDE, converted, target_mode
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.core import exif_orientation, is_core_format, read_coded, read_coded_header
 from lensbox.runtime.images.limits import NO_LIMITS, BoundedFile, ImageLimits, TooManyPixelsError
-from lensbox.runtime.images.orientation import Box, upright_array, upright_box, upright_size
+from lensbox.runtime.images.orientation import as_stored, upright_size
 from lensbox.runtime.images.photo import Photo
 
 _FILLED_UP = ("GIF", "BMP", "TIFF", "PPM")  # other formats may read beyond a sound file's end
@@ -52,8 +53,7 @@ def decode_photo(
             # Pillow fills these up with gray if the program has set its switch, for all threads.
             if bounded.is_exhausted and PIL.ImageFile.LOAD_TRUNCATED_IMAGES and image.format in _FILLED_UP:
                 raise InputError("image file is truncated")
-            mode = target_mode(image.mode)
-            return Photo.of(upright_pixels(image, mode, orientation, bounded.check_deadline))
+            return Photo.of(_upright_pixels(image, orientation, bounded.check_deadline))
 
 
 def read_header(file: bytes, reading: Reading) -> tuple[int, int, int]:
@@ -124,31 +124,22 @@ def _check_size(image: PIL.Image.Image, name: str, limit: float) -> None:
 _TILE_PIXELS = 1 << 19  # converted at a time: fits into the caches, and holds the GIL for about 1 ms
 
 
-def upright_pixels(
-    image: PIL.Image.Image, mode: str, orientation: int, before_each_tile: Callable[[], None]
-) -> Tensor:
+def _upright_pixels(image: PIL.Image.Image, orientation: int, check_deadline: Callable[[], None]) -> Tensor:
     """Return an upright image: uint8 [C, H, W], C = 1 (gray), 3 (RGB) or 4 (RGBA), in interleaved memory.
 
-    mode: "L", "RGB" or "RGBA". The image is converted and rotated tile by tile, to save memory.
-    before_each_tile: may raise.
+    The image is converted and turned tile by tile, to save memory.
     """
     image.info.pop("transparency", None)  # of a palette: `convert` would waste time on it
+    mode = target_mode(image.mode)
     width, height = upright_size(image.size, orientation)
     pixels = torch.empty((height, width, len(mode)), dtype=torch.uint8, device="cpu")
-    upright = pixels.numpy()
-    for box in _tiles(image.width, image.height):
-        before_each_tile()
+    stored = as_stored(pixels.numpy(), orientation)
+    columns = min(image.width, _TILE_PIXELS)
+    rows = _TILE_PIXELS // columns
+    for top, left in itertools.product(range(0, image.height, rows), range(0, image.width, columns)):
+        check_deadline()
+        tile = stored[top : top + rows, left : left + columns]
+        box = (left, top, left + tile.shape[1], top + tile.shape[0])
         part = image if box == (0, 0, *image.size) else image.crop(box)
-        tile = np.asarray(converted(part, mode)).reshape(part.height, part.width, len(mode))
-        left, top, right, bottom = upright_box(box, image.size, orientation)
-        upright[top:bottom, left:right] = upright_array(tile, orientation)
+        tile[:] = np.asarray(converted(part, mode)).reshape(tile.shape)
     return pixels.permute(2, 0, 1)
-
-
-def _tiles(width: int, height: int) -> Iterator[Box]:
-    """Yield boxes that cover an image, each of at most _TILE_PIXELS."""
-    tile_width = min(width, _TILE_PIXELS)
-    tile_height = _TILE_PIXELS // tile_width
-    for top in range(0, height, tile_height):
-        for left in range(0, width, tile_width):
-            yield left, top, min(left + tile_width, width), min(top + tile_height, height)

@@ -49,7 +49,7 @@ def _interlaced(rows: bytes) -> bytes:
 
 
 READ_PNGS = {
-    "sound": _data(_DATA),
+    "sound PNG": _data(_DATA),
     "two parts, and an empty one": _data(_DATA[:3], _DATA[3:], b""),
     "another window": _data((lambda made: made.compress(_ROWS) + made.flush())(zlib.compressobj(9, 8, 9))),
     "interlaced": _interlaced(b"\0\1\0\2\0\3\4"),
@@ -124,27 +124,6 @@ REFUSED_PNGS = {
 }  # fmt: skip
 
 
-# Pillow refuses the first two, and fails to read the EXIF data of the third.
-_LIKE_SOUND = ("empty color profile", "broken gamma, twice", "EXIF data twice")
-
-
-@CANVASES
-@pytest.mark.parametrize("name", READ_PNGS)
-def test_reads_png(name: str, canvas: Canvas) -> None:
-    photo = read_photo(READ_PNGS[name], canvas)
-    if name in _LIKE_SOUND:
-        assert photo.pixels.equal(torch.tensor([[[1, 2], [3, 4]]], dtype=torch.uint8))
-    else:
-        assert_like_pillow(READ_PNGS[name], photo, DEFAULT_READING)
-
-
-@CANVASES
-@pytest.mark.parametrize("name", REFUSED_PNGS)
-def test_refuses_png(name: str, canvas: Canvas) -> None:
-    with pytest.raises(InputError):
-        read_photo(REFUSED_PNGS[name], canvas)
-
-
 # --- JPEG ---
 
 _PICTURE = noise("RGB", 160, 120)
@@ -184,11 +163,11 @@ _EACH = _one_scan_each()
 _SCANS = _PROGRESSIVE.count(_SCAN)
 _FRAME = _BASELINE.index(b"\xff\xc0")
 READ_JPEGS = {
-    "sound": _BASELINE,
+    "sound JPEG": _BASELINE,
     "progressive": _PROGRESSIVE,
     "a scan for each component": _EACH,
     "a scan twice": _with_scans(_EACH, 0, 1, 1, 2),
-    "anything behind the end": _BASELINE + b"junk" + _PROGRESSIVE,
+    "anything behind the end of a JPEG": _BASELINE + b"junk" + _PROGRESSIVE,
     "comments": _before_scan(3 * jpeg_segment(0xFE, b"a comment")),
 }
 REFUSED_JPEGS = {
@@ -199,7 +178,7 @@ REFUSED_JPEGS = {
     **{f"without component {index}": _without_scans(_EACH, index) for index in range(3)},
     "no scan": _without_scans(_BASELINE, 0),
     "two frames": _before_scan(_BASELINE[_FRAME : _FRAME + 19]),
-    "no end": _BASELINE[:-2],
+    "no end of a JPEG": _BASELINE[:-2],
     "no pixels": _BASELINE[: _FRAME + 5] + bytes(4) + _BASELINE[_FRAME + 9 :],
     "lossless": _BASELINE[: _FRAME + 1] + b"\xc3" + _BASELINE[_FRAME + 2 :],
     "arithmetic": _BASELINE[: _FRAME + 1] + b"\xc9" + _BASELINE[_FRAME + 2 :],
@@ -212,14 +191,24 @@ REFUSED_JPEGS = {
 }
 
 
-@CANVASES
-@pytest.mark.parametrize("name", READ_JPEGS)
-def test_reads_jpeg(name: str, canvas: Canvas) -> None:
-    assert_like_pillow(READ_JPEGS[name], read_photo(READ_JPEGS[name], canvas), DEFAULT_READING)
+READ, REFUSED = READ_PNGS | READ_JPEGS, REFUSED_PNGS | REFUSED_JPEGS
+assert (len(READ), len(REFUSED)) == (27, 81)  # no name twice
+# Pillow refuses the first two, and fails to read the EXIF data of the third.
+_LIKE_SOUND = ("empty color profile", "broken gamma, twice", "EXIF data twice")
 
 
 @CANVASES
-@pytest.mark.parametrize("name", REFUSED_JPEGS)
-def test_refuses_jpeg(name: str, canvas: Canvas) -> None:
+@pytest.mark.parametrize("name", READ)
+def test_reads(name: str, canvas: Canvas) -> None:
+    photo = read_photo(READ[name], canvas)
+    if name in _LIKE_SOUND:
+        assert photo.pixels.equal(torch.tensor([[[1, 2], [3, 4]]], dtype=torch.uint8))
+    else:
+        assert_like_pillow(READ[name], photo, DEFAULT_READING)
+
+
+@CANVASES
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(name: str, canvas: Canvas) -> None:
     with pytest.raises(InputError):
-        read_photo(REFUSED_JPEGS[name], canvas)
+        read_photo(REFUSED[name], canvas)
