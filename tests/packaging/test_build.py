@@ -201,6 +201,16 @@ def test_paths_may_be_relative_to_the_callers_folder(source: Path, tmp_path: Pat
         assert f"Found JPEG: {tmp_path}/images/lib/libjpeg.so" in printed
 
 
+def test_variables_that_name_no_path_stay_as_they_are(tmp_path: Path) -> None:
+    paths = REPOSITORY / "cpp_runtime" / "cmake" / "AbsolutePaths.cmake"
+    shown = "message([$ENV{JPEG_ROOT}] [$ENV{PNG_ROOT}] [$ENV{ZLIB_ROOT}] [${ONNXRUNTIME_ROOT}])"
+    (tmp_path / "show.cmake").write_text(f"include({paths})\n{shown}\n")
+    (tmp_path / "images").mkdir()
+    environment = {"PATH": path_with_build_tools(), "JPEG_ROOT": "images", "PNG_ROOT": "", "ZLIB_ROOT": "/z"}
+    ended = run("cmake", "-P", "show.cmake", env=environment, cwd=tmp_path, code=0)
+    assert ended.stderr == f"[{tmp_path}/images][][/z][]\n"
+
+
 @pytest.mark.exhaustive
 def test_a_cross_build_refuses_another_machines_torch(cross: tuple[str, ...], tmp_path: Path) -> None:
     foreign, own = tmp_path / "torch", Path(torch.__file__).parent
