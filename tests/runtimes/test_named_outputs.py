@@ -108,8 +108,15 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("text", "tiles"), [("auto", TileSpec()), ("333,0.4", TileSpec(333, 0.4))])
-@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
+@pytest.mark.parametrize(
+    ("text", "tiles", "suffix"),
+    [
+        ("auto", TileSpec(), ".pt2"),
+        ("333,0.4", TileSpec(333, 0.4), ".pt"),
+        pytest.param("auto", TileSpec(), ".pt", marks=pytest.mark.exhaustive),
+        pytest.param("333,0.4", TileSpec(333, 0.4), ".pt2", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_python_and_cpp_find_the_same_in_tiles(
     text: str, tiles: TileSpec, suffix: str, export: Export, large: Path
 ) -> None:

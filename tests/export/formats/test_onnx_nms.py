@@ -65,7 +65,8 @@ def feed(images: Tensor, score_threshold: float, iou_threshold: float) -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("candidates", "slots", "by_category"), [(17, 5, True), (COUNT, 25, True), (1000, 64, False)]
+    ("candidates", "slots", "by_category"),
+    [(17, 5, True), pytest.param(COUNT, 25, True, marks=pytest.mark.exhaustive), (1000, 64, False)],
 )
 def test_keeps_what_the_op_keeps(candidates: int, slots: int, by_category: bool) -> None:
     module = Suppression(candidates, slots, by_category)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
@@ -17,7 +18,6 @@ from lensbox.serve.http.paths import ENDPOINTS
 
 _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 _SETTINGS = settings(
-    max_examples=10,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
@@ -40,12 +40,13 @@ def test_describes_each_path_once_and_all_parameters(client: httpx.Client) -> No
     assert places == {("name", "path"), *query}
 
 
-def test_answers_conform_to_the_openapi_document(client: httpx.Client) -> None:
+@pytest.mark.parametrize("examples", [2, pytest.param(10, marks=pytest.mark.exhaustive)])
+def test_answers_conform_to_the_openapi_document(examples: int, client: httpx.Client) -> None:
     schema = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
     for result in schema.get_all_operations():
         assert isinstance(result, Ok)
 
-        @_SETTINGS
+        @settings(_SETTINGS, max_examples=examples)
         @given(case=result.ok().as_strategy())
         def ask(case: Any) -> None:
             if "name" in case.path_parameters:
