@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from labelled_faces import write_labels
 from picture_files import exif
 from PIL import Image
 from programs import Lensbox
@@ -27,10 +28,7 @@ def photographs(tmp_path: Path) -> list[LabelledImage]:
     """A photograph of 640 x 384 pixels with a red square of 64 pixels."""
     pixels = np.full((384, 640, 3), 110, np.uint8)
     pixels[120:184, 400:464] = (250, 10, 10)
-    (tmp_path / "images").mkdir()
-    Image.fromarray(pixels).save(tmp_path / "images" / "a.png")
-    (tmp_path / "x_bbx_gt.txt").write_text("a.png\n1\n400 120 64 64 0 0 0 0 0 0 red\n")
-    return read_labels([tmp_path])[0]
+    return read_labels([write_labels(tmp_path, "400 120 64 64 0 0 0 0 0 0 red", pixels=pixels)])[0]
 
 
 class Watched(RedAndBlue):
@@ -149,16 +147,13 @@ def test_labels_and_detections_are_clipped_alike_and_data_without_boxes_are_refu
     """The label reaches 40 pixels beyond the photograph, the detection only to the edge."""
     pixels = np.full((192, 320, 3), 110, np.uint8)
     pixels[60:84, :24] = (250, 10, 10)
-    (tmp_path / "images").mkdir()
-    Image.fromarray(pixels).save(tmp_path / "images" / "a.png")
-    labels = tmp_path / "x_bbx_gt.txt"
-    labels.write_text("a.png\n1\n-40 60 64 24 0 0 0 0 0 0 red\n")
+    write_labels(tmp_path, "-40 60 64 24 0 0 0 0 0 0 red", pixels=pixels)
     account = Account()
     figures = evaluate(RedAndBlue(), read_labels([tmp_path], account=account)[0], account=account)
     assert figures.coco["AP50"] == 1
     assert figures.account["counts"]["boxes clipped"] == 1
     assert (figures.score_threshold, figures.iou_threshold, figures.canvas) == (0.02, 0.3, (192, 320))
-    labels.write_text("a.png\n1\n-40 60 64 24 0 0 0 0 0 0 green\n")
+    write_labels(tmp_path, "-40 60 64 24 0 0 0 0 0 0 green", pixels=pixels)
     with pytest.raises(
         InputError, match=r"boxes to find of the detector's classes, red, blue, got none .*green"
     ):

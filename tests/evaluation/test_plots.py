@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from labelled_faces import write_labels
 from PIL import Image
 from programs import Lensbox
 from small_detectors import RedAndBlue
@@ -23,11 +24,10 @@ def folder(tmp_path: Path) -> Path:
     pixels = np.full((192, 320, 3), 110, np.uint8)
     for x in (40, 160):
         pixels[40:64, x : x + 24] = RED
-    (tmp_path / "images").mkdir()
-    Image.fromarray(pixels).save(tmp_path / "images" / "a.png")
+    write_labels(tmp_path, "40 40 24 24 0 0 0 0 0 0 blue", "240 100 50 50 0 0 0 0 0 0 red", pixels=pixels)
     Image.fromarray(pixels[:, :100]).convert("L").save(tmp_path / "images" / "gray.png")
-    rows = "a.png\n2\n40 40 24 24 0 0 0 0 0 0 blue\n240 100 50 50 0 0 0 0 0 0 red\ngray.png\n0\n"
-    (tmp_path / "x_bbx_gt.txt").write_text(rows)
+    with (tmp_path / "x_bbx_gt.txt").open("a") as file:
+        file.write("gray.png\n0\n")
     return tmp_path
 
 

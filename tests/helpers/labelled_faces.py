@@ -43,11 +43,14 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return path
 
 
-def write_labels(folder: Path, *rows: str, name: str = "a.png") -> Path:
-    """Write a photograph of 200 x 100 pixels, and a label file in the WIDER FACE layout with these boxes."""
+BLACK = np.zeros((100, 200, 3), np.uint8)
+
+
+def write_labels(folder: Path, *rows: str, name: str = "a.png", pixels: np.ndarray = BLACK) -> Path:
+    """Write a photograph `images/a.png`, and a label file in the WIDER FACE layout with these boxes."""
     (folder / "images").mkdir(exist_ok=True)
-    Image.new("RGB", (200, 100)).save(folder / "images" / "a.png")
-    (folder / "x_bbx_gt.txt").write_text("\n".join([name, str(len(rows)), *rows]))
+    Image.fromarray(pixels).save(folder / "images" / "a.png")
+    (folder / "x_bbx_gt.txt").write_text("\n".join([name, str(len(rows)), *rows, ""]))
     return folder
 
 

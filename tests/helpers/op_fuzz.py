@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from op_samples import SAMPLES, Arguments, Sample, make_inputs
-from runtime_samples import RUNTIME_SAMPLES
+from op_samples import RUNTIME_SAMPLES, SAMPLES, Arguments, Sample, make_inputs
 from torch import Tensor
 
 NAMESPACES = ("lensbox", "lensbox_jpeg", "lensbox_runtime")

@@ -20,7 +20,6 @@ NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*small_detectors\.py:\d+\
     ("make", "kind", "message"),
     [
         (Deciding, "onnx", NO_GRAPH),
-        (FittingItsOwnWay, "onnx", "own preprocess cannot be exported: an ONNX file holds only detect"),
         (FittingItsOwnWay, "aoti", "own preprocess cannot be exported: a package holds only detect"),
         (FittingItsOwnWay, "traced", "own preprocess cannot be traced"),
         (LosingItsOwnWay, "traced", "own loss cannot be traced"),

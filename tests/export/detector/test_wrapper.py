@@ -1,8 +1,4 @@
-"""Detectors from outside Lensbox become artifacts.
-
-`cpp_runtime/test_commands.py`, `train/evaluation/test_evaluate.py` and `runtime/detect/test_artifact.py` have
-detectors with methods of their own.
-"""
+"""Detectors from outside Lensbox become artifacts. `evaluation/test_evaluate.py` has one with own methods."""
 
 import json
 from pathlib import Path

@@ -84,8 +84,6 @@ def test_rejects_a_trace_with_a_constant_batch(tmp_path: Path) -> None:
 def test_single_graph_formats_advise_one_batch_size(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"--batch 1 \(or another size\)"):
         save_artifact(OfEight(dict), tmp_path / "a.onnx", kind="onnx")
-    with pytest.raises(ValueError, match="--batch must be one size for --format onnx, got 2,8"):
-        save_artifact(OfEight(dict), tmp_path / "a.onnx", kind="onnx", batches=(2, 8))
 
 
 @pytest.mark.gpu
