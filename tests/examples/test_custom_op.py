@@ -17,6 +17,10 @@ from serve_process import ServeProcess
 
 from lensbox.common.errors import ExitCode
 
+# The library takes ten seconds to build. runtime/test_op_library.py, serve/test_loading.py and
+# cpp_runtime/test_commands.py have libraries that cannot be loaded.
+pytestmark = pytest.mark.exhaustive
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 LIBRARY = "build/libexample_ops.so"
 MISSING = "example::peaks(Tensor heat) -> Tensor, which is not registered: load its library with --ops FILE"
@@ -111,7 +115,6 @@ def test_the_runner_takes_the_library(folder: Path) -> None:
     assert "example::peaks, which is not registered: load its library with --ops FILE" in message
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "name"), [("program", "blobs.pt2"), ("onnx", "blobs.onnx"), ("aoti", "compiled.pt2")]
 )
@@ -153,6 +156,5 @@ assert (torch.from_numpy(found) == expected).all()
 """
 
 
-@pytest.mark.exhaustive
 def test_onnx_translation_keeps_the_first_of_equal_neighbours(folder: Path) -> None:
     run(sys.executable, "-c", TRANSLATED, LIBRARY, cwd=folder)
