@@ -34,7 +34,7 @@ class Settings:
     """A field for each option of `lensbox serve`, and for each limit that is fixed but for tests.
 
     Sizes are in bytes, unless their names end in _mb, and times in seconds. docs/service.md has the reason of
-    each default, docs/service/images.md the memory that images take.
+    each default, docs/service/failures.md the memory that images take.
 
     Raise pydantic's ValidationError, of which `first_reason` makes a sentence.
     """
