@@ -20,7 +20,7 @@ from lensbox.export.detector.copies import REDUCED
 from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.comparer import instability
-from lensbox.export.verify.precision import OperandRounding, describe_change, measure_precision
+from lensbox.export.verify.precision import describe_change, measure_precision, operand_rounding
 from lensbox.export.verify.self_test import reduced_self_test
 from lensbox.export.verify.verifier import running, verify
 from lensbox.model import Detector, weights_sha256
@@ -154,7 +154,7 @@ def _measured(plan: ExportPlan, built: Built, metadata: ArtifactMetadata, name: 
     _logger.info("measuring the changes by %s", dtype)
     draft = replace(metadata, precision=Precision(dtype, device, 1, 1, 0.0, 0.0, 0.0))  # type: ignore[arg-type]
     artifact = load_artifact_bytes(built.pack(draft), name, plan.device)
-    imitated = OperandRounding() if dtype == "tf32" and device == "cpu" else contextlib.nullcontext()
+    imitated = operand_rounding() if dtype == "tf32" and device == "cpu" else contextlib.nullcontext()
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         with imitated:

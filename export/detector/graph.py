@@ -5,7 +5,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -36,24 +36,33 @@ NMS = torch.ops.lensbox.padded_nms.tensor_thresholds
 Kept = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-class TensorThresholds(TorchFunctionMode):
-    """Replace calls of `torch.ops.lensbox.padded_nms` by the overload for tensors while active.
+class FunctionMode(TorchFunctionMode):
+    """Call `call(function, args, kwargs)` in place of each function of torch while active."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """See torch.overrides."""
+        return self.call(func, args, kwargs or {})
+
+
+def tensor_thresholds() -> FunctionMode:
+    """Replace calls of `torch.ops.lensbox.padded_nms` by the overload for tensors.
 
     The thresholds of an exported graph are inputs. The op takes numbers, which an export would turn into
     constants.
     """
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call the function or its replacement; see torch.overrides."""
-        if func in (torch.ops.lensbox.padded_nms, torch.ops.lensbox.padded_nms.default):
-            func = _with_tensor_thresholds
-        return func(*args, **(kwargs or {}))
+    def call(function: Any, args: Any, kwargs: Any) -> Any:
+        if function in (torch.ops.lensbox.padded_nms, torch.ops.lensbox.padded_nms.default):
+            function = _with_tensor_thresholds
+        return function(*args, **kwargs)
+
+    return FunctionMode(call)
 
 
 def _with_tensor_thresholds(
@@ -76,7 +85,7 @@ class TensorDetect(nn.Module):
 
     def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> dict[str, Tensor]:
         """Return the outputs. images: as `Detector.detect` takes them. thresholds: float32 []."""
-        with torch.no_grad(), TensorThresholds():
+        with torch.no_grad(), tensor_thresholds():
             return dict(self.detector.detect(images, score_threshold, iou_threshold))
 
 

@@ -4,23 +4,30 @@ import io
 import logging
 import operator
 import re
+import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 from torch.export import Dim, ExportedProgram
-from torch.overrides import TorchFunctionMode
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.copies import in_precision
-from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
+from lensbox.export.detector.graph import (
+    FunctionMode,
+    custom_ops,
+    innermost_reason,
+    quiet_export,
+    trace,
+    trace_detect,
+)
 from lensbox.export.detector.passes import fold_batch_norms
 from lensbox.export.detector.wrapper import needed_ops, omitted_methods
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
-from lensbox.model.user_errors import is_users, location
+from lensbox.model.user_errors import is_users
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
@@ -99,27 +106,19 @@ def _line_of(node: fx.Node) -> str:
     return users[-1] if users else ""
 
 
-class _FoundError(Exception):
-    """The function that is looked for is called."""
-
-
 def _line_of_call(call: Callable[[], object], name: str) -> str:
     """Return ' (file:line)' of the first call of a function of torch; "" if it is not called by this name."""
+    places: list[str] = []
 
-    class Finding(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-        ) -> Any:
-            if getattr(func, "__name__", "") == name:
-                raise _FoundError
-            return func(*args, **(kwargs or {}))
+    def note(function: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(function, "__name__", "") == name:
+            users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
+            places.extend(f" ({frame.filename}:{frame.lineno})" for frame in users[-1:])
+        return function(*args, **kwargs)
 
-    try:
-        with torch.no_grad(), Finding():
-            call()
-    except _FoundError as error:
-        return location(error)
-    return ""
+    with torch.no_grad(), FunctionMode(note):
+        call()
+    return places[0] if places else ""
 
 
 def _require_operator(node: fx.Node) -> None:

@@ -26,23 +26,21 @@ _OPERANDS = {
 }
 
 
-class OperandRounding(CallMode):
+def operand_rounding(mantissa_bits: int = TF32_MANTISSA_BITS) -> CallMode:
     """Round the float32 factors of products and sum in float32, as tensor cores do with TF32.
 
     mantissa_bits: number of bits to keep. One bit less doubles the rounding errors.
     """
 
-    def __init__(self, mantissa_bits: int = TF32_MANTISSA_BITS) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.mantissa_bits = mantissa_bits
-
-    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def rounded(function: Any, args: Any, kwargs: Any) -> Any:
         arguments = list(args)
         if function.namespace == "aten":
             for position in _OPERANDS.get(function.overloadpacket.__name__, ()):
                 if arguments[position].dtype == torch.float32:
-                    arguments[position] = round_mantissa(arguments[position], self.mantissa_bits)
+                    arguments[position] = round_mantissa(arguments[position], mantissa_bits)
         return function(*arguments, **kwargs)
+
+    return CallMode(rounded)
 
 
 def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:

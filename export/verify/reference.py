@@ -2,18 +2,17 @@
 
 import copy
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from lensbox.export.detector.graph import example_canvases
+from lensbox.export.detector.graph import FunctionMode, example_canvases
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import Fitted, drawn, fitted
 from lensbox.model import Detector
@@ -85,10 +84,9 @@ class Reference:
         canvases = canvases if own is None else torch.cat([own, canvases])
         self.pictures = len(canvases)
         self.canvases = torch.cat([canvases, example_canvases(detector, _NOISE_CANVASES)])
-        with _Operations() as operations:
-            answer_of(detector, self.canvases[:1], *thresholds)
-        if operations.count > _MOST_OPERATIONS:
-            _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations.count / 1e9)
+        operations = _operations(lambda: answer_of(detector, self.canvases[:1], *thresholds))
+        if operations > _MOST_OPERATIONS:
+            _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations / 1e9)
             self.canvases = self.canvases[: len(pictures) + _FEW]
             self.pictures = min(self.pictures, len(self.canvases))
             self.batches = tuple(size for size in self.batches if size <= _FEW)
@@ -142,7 +140,7 @@ class Reference:
                 if weight.is_floating_point():
                     weight.mul_(1 + _ROUNDING * torch.randn(weight.shape, generator=generator))
         change = Difference()
-        with one_thread(), _SaturatedScores(generator):
+        with one_thread(), _saturated_scores(generator):
             for canvas, expected in zip(self.canvases, self.found(thresholds), strict=True):
                 actual = detections_in(answer_of(noisy, canvas[None], *thresholds))
                 tolerance = with_extras(_FLOAT32["cpu"], VALUES["cpu"], expected)
@@ -151,49 +149,50 @@ class Reference:
 
 
 class _Dispatch:
+    call: Callable[[Any, Any, Any], Any]
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.call(function, args, kwargs or {})
 
-    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of an operator."""
-        raise NotImplementedError
-
 
 class CallMode(_Dispatch, TorchDispatchMode):
-    """A mode that calls `call` in place of each operator.
+    """Call `call(function, args, kwargs)` in place of each operator while active.
 
     `__torch_dispatch__` is inherited: the first call of a mode's own one imports torch's compiler, which
     takes a second, and four in a new environment.
     """
 
-
-class _Operations(CallMode):
-    """Count the floating-point operations of products and convolutions."""
-
-    def __init__(self) -> None:
+    def __init__(self, call: Callable[[Any, Any, Any], Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
+        self.call = call
 
-    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
+
+def _operations(run: Callable[[], object]) -> int:
+    """Return the number of floating-point operations of products and convolutions in a run."""
+    counts = [0]
+
+    def counted(function: Any, args: Any, kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if count := flop_registry.get(function.overloadpacket):
-            self.count += count(*args, **kwargs, out_val=result)
+            counts.append(count(*args, **kwargs, out_val=result))
         return result
 
+    with CallMode(counted):
+        run()
+    return sum(counts)
 
-class _SaturatedScores(TorchFunctionMode):
+
+def _saturated_scores(generator: torch.Generator) -> FunctionMode:
     """Round scores of large logits, which are all 1, to 1 or the numbers below it, as other runtimes do."""
 
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
-        self.generator = generator
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in ("sigmoid", "softmax"):
-            below = 1 - _ROUNDING * torch.rand(result.shape, generator=self.generator)
+    def rounded(function: Any, args: Any, kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if getattr(function, "__name__", "") in ("sigmoid", "softmax"):
+            below = 1 - _ROUNDING * torch.rand(result.shape, generator=generator)
             result = torch.where(result == 1, below.to(result), result)
         return result
+
+    return FunctionMode(rounded)
 
 
 def _warn_of_other_boxes(boxes: Tensor) -> None:

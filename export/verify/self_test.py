@@ -11,7 +11,7 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import Fitted, drawn, fitted, shrunk
-from lensbox.export.verify.precision import BFLOAT16_MANTISSA_BITS, TF32_MANTISSA_BITS, OperandRounding
+from lensbox.export.verify.precision import BFLOAT16_MANTISSA_BITS, TF32_MANTISSA_BITS, operand_rounding
 from lensbox.export.verify.reference import VALUES, one_thread
 from lensbox.model import Detector, DetectorSpec
 from lensbox.runtime.detect.detection import Detections, detections_in
@@ -123,7 +123,7 @@ def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits:
     """
     thresholds = 0.0, specification.iou_threshold
     exact = detections_in(module.detect(canvases, *thresholds))
-    with OperandRounding(bits):
+    with operand_rounding(bits):
         rounded = detections_in(module.detect(canvases, *thresholds))
     alike = _alike(exact, rounded)
     noise = _max_error(rounded.scores[:alike], exact.scores[:alike]) if alike else 1.0
@@ -156,7 +156,7 @@ def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshol
     exact = detections_in(outputs_in_picture(module, image, thresholds, specification.points))
     changes = {}  # of further outputs, by TF32
     if specification.extras:
-        with OperandRounding():
+        with operand_rounding():
             rounded = detections_in(outputs_in_picture(module, image, thresholds, specification.points))
         if len(rounded.scores) == len(exact.scores):
             changes = {name: _max_error(rounded.extras[name], value) for name, value in exact.extras.items()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.detector.graph import TensorThresholds, trace
+from lensbox.export.detector.graph import tensor_thresholds, trace
 from lensbox.export.formats.onnx import translated
 from lensbox.runtime.file.archive import INPUTS
 
@@ -40,7 +40,7 @@ class Suppression(nn.Module):
         self.candidates, self.slots, self.by_category = candidates, slots, by_category
 
     def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> tuple[Tensor, ...]:
-        with TensorThresholds():
+        with tensor_thresholds():
             return self.suppress(images, score_threshold, iou_threshold)  # type: ignore[arg-type]
 
     def suppress(self, images: Tensor, score_threshold: float, iou_threshold: float) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
-from lensbox.export.verify.precision import OperandRounding
+from lensbox.export.verify.precision import operand_rounding
 from lensbox.export.verify.self_test import build_self_test, reduced_self_test
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.detect.self_test import run_self_test
@@ -24,7 +24,7 @@ def test_untrained_weights_give_a_test_that_tf32_passes(name: str) -> None:
     test = build_self_test(detector)
     assert 1 <= len(test.expected.scores) <= 20
     of_gpus = dataclasses.replace(test, tolerance=Tolerances(TOLERANCES.cuda, TOLERANCES.cuda))
-    with OperandRounding():
+    with operand_rounding():
         report = run_self_test(DetectorWrapper(detector), of_gpus, CPU)
     assert report.passed, report.failures
 
