@@ -168,7 +168,7 @@ def as_typed(message: str, names: Iterable[str]) -> str:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"must be JSON, got {text!r}") from error
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,12 @@ def _read_ids(file: Path) -> tuple[dict[str, Any], dict[str | None, Any]]:
         # Windows separates folders with a backslash.
         names = [str(row["file_name"]).replace("\\", "/").removeprefix("./") for row in document["images"]]
         images = {name: row["id"] for name, row in zip(names, document["images"], strict=True)}
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise ValueError(f"each image must have a file_name of its own, got {twice[0]!r} twice")
         return images, {str(row["name"]): row["id"] for row in document["categories"]}
     except OSError as error:
         raise InputError(f"--coco-file {file} cannot be read: {system_reason(error)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"--coco-file {file} must be COCO JSON with images (id, file_name) and categories (id, name): "
             f"{error or type(error).__name__}"

@@ -168,16 +168,22 @@ class Matches:
         parts = [(one.found.scores, one.found.classes, one.rank, one.hits, one.codes) for one in self.images]
         return [np.concatenate(column, -1) for column in zip(*parts, strict=True)]
 
+    @cached_property
+    def _by_class(self) -> list[Indices]:
+        classes = self._joined[1]
+        order = np.argsort(classes, kind="stable")
+        return np.split(order, np.searchsorted(classes[order], np.arange(1, self.classes)))
+
     def curve(self, row: int = 0, label: int | None = None, most: int | None = None) -> Curve:
         """Return the curve of a row, of one class or of all; most: best detections of a photograph."""
-        scores, classes, rank, _, codes = self._joined
-        counted = codes[row] != IGNORED
-        counted &= True if label is None else classes == label
-        counted &= True if most is None else rank < most
+        scores, _, ranks, _, codes = self._joined
+        of_class = slice(None) if label is None else self._by_class[label]
+        scores, ranks, codes = scores[of_class], ranks[of_class], codes[row][of_class]
+        counted = (codes != IGNORED) & (True if most is None else ranks < most)
         # Photographs come first to last, so the stable order breaks ties as pycocotools does.
         order = np.argsort(-scores[counted], kind="stable")
         total = int(self.totals[row].sum() if label is None else self.totals[row, label])
-        return Curve(scores[counted][order], (codes[row][counted] == HIT)[order], total)
+        return Curve(scores[counted][order], (codes[counted] == HIT)[order], total)
 
     def table(self, label: int | None = None) -> dict[str, float]:
         """Return the average precision by band, of one class or of all boxes as if they had one class."""

@@ -228,7 +228,7 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
                     found[place] = _found(answer, numbers)
             except InputError as error:
                 raise InputError(f"{file}:{number}: {error}") from error
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise InputError(
                     f"{file}:{number} must be a line of `lensbox detect` or `lensbox_runner detect`, with "
                     f"file, width, height and detections, got {line.strip()[:80]!r}"

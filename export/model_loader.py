@@ -83,7 +83,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"--option must give each key once, got {key} twice")
         try:
             options[key] = json.loads(value, parse_constant=str)
-        except ValueError:
+        except (ValueError, RecursionError):
             options[key] = value
     return options
 

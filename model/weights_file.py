@@ -120,7 +120,7 @@ def recommended_threshold(path: str | Path | None = None) -> float:
     try:
         found = json.loads(read_metadata(path)[FIGURES_KEY])["recommended_threshold"]
         return round(TypeAdapter(Fraction).validate_python(found), 2)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return DEFAULT_THRESHOLD
 
 

@@ -188,7 +188,7 @@ def read_config(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))  # Windows begins files with a mark
     except OSError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {system_reason(error)}") from error
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"configuration file {path} must hold YAML: {error}") from error
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path}: a configuration must be a mapping of keys, got {type(values).__name__}")

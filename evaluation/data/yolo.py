@@ -115,7 +115,7 @@ def _load_yaml(file: Path) -> tuple[dict[str, Any], dict[float, str], int | None
     try:
         # Every scalar stays text: the class `no` must not become False, nor `1` a number.
         content = yaml.load(read_text(file), Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise DataError(f"{file} must be YAML: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{file} must be a mapping with names, train and val, got {type(content).__name__}")

@@ -65,9 +65,14 @@ def test_a_detector_without_classes_needs_one_category(ids: Path) -> None:
     results = CocoResults(ids, [Path("a.jpg")], [])
     results(Path("a.jpg"), {"detections": [{"box": [1.0, 2.0, 3.0, 4.0], "score": 0.5}]})
     assert json.loads(results.text())[0]["category_id"] == 9
-    ids.write_text("{}")
-    with pytest.raises(InputError, match="must be COCO JSON with images"):
-        CocoResults(ids, [], [])
+    for text, words in (
+        ("{}", "must be COCO JSON with images"),
+        (99_999 * "[", "must be COCO JSON with images"),
+        ('{"images": [{"id": 1, "file_name": "a"}, {"id": 2, "file_name": "a"}]}', "own, got 'a' twice"),
+    ):
+        ids.write_text(text)
+        with pytest.raises(InputError, match=words):
+            CocoResults(ids, [], [])
 
 
 def test_draws_a_bar_if_only_stderr_is_a_terminal(random_path: Path, photos: Path, tmp_path: Path) -> None:

@@ -193,6 +193,9 @@ def test_lines_that_are_no_detections_are_named(
     file.write_text("".join(f"{json.dumps(line) if line else ''}\n" for line in lines))
     with pytest.raises(InputError, match=words):
         evaluate_file(file, photographs)
+    file.write_text(99_999 * "[")
+    with pytest.raises(InputError, match=":1 must be a line of"):
+        evaluate_file(file, photographs)
 
 
 def test_photographs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

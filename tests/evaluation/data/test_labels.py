@@ -91,6 +91,7 @@ NAMES = "names: {0: cat, 1: dog}\n"
             "categories must have an",
         ),
         ("data.yaml", "train: [", "must be YAML"),
+        ("data.yaml", 9999 * "[", "must be YAML"),
         ("data.yaml", "train: images", "names must list the classes, got None"),
         ("data.yaml", NAMES, "train must name a folder of images, got None"),
         ("data.yaml", f"train:\n{NAMES}", "train must name a folder of images, got ''"),
