@@ -182,12 +182,9 @@ _TYPES: dict[str, Any] = {
 }
 
 
-class _ProgressFormatter(logging.Formatter):
-    """Prefix warnings and errors with their level."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}"
+def _name_level(record: logging.LogRecord) -> bool:
+    record.level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+    return True
 
 
 @contextlib.contextmanager
@@ -210,9 +207,9 @@ def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> No
     as_log: start each line with time and level, for commands that run for long.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter("%(asctime)s %(levelname)s: %(message)s") if as_log else _ProgressFormatter()
-    )
+    handler.addFilter(_name_level)
+    form = "%(asctime)s %(levelname)s: %(message)s" if as_log else "%(level)s%(message)s"
+    handler.setFormatter(logging.Formatter(form))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
