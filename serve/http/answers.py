@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from lensbox.serve.errors import ApiError, NotReadyError, shortened
-from lensbox.serve.http.connection import STATE
+from lensbox.serve.http.connection import MALFORMED, STATE
 from lensbox.serve.requests.body import JSON
 
 _log = logging.getLogger(__name__)
@@ -119,6 +119,9 @@ def answer_to(error: BaseException, scope: Scope) -> Response:
     """Return the answer to an exception of any kind. Log a defect with its traceback."""
     is_cancelled = isinstance(error, asyncio.CancelledError)
     connection = scope.get(STATE)  # None in a replica of Ray, which cancels for a hang-up alone
+    if isinstance(error, ClientDisconnect) and connection is not None and connection.fault is not None:
+        status, reason = connection.fault
+        error = ApiError(status, MALFORMED, reason)
     if isinstance(error, ClientDisconnect) or (is_cancelled and (connection is None or connection.is_lost)):
         return Response(status_code=CLIENT_GONE)
     if is_cancelled:

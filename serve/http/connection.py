@@ -7,6 +7,7 @@ shut its half down, never close a silent connection, and read on after the answe
 
 import asyncio
 import contextlib
+import json
 import socket
 import time
 import urllib.parse
@@ -22,6 +23,8 @@ from starlette.types import ASGIApp, Message, Scope
 LARGEST_HEAD = 65_536  # bytes of a request line with its headers, of trailers, of a chunk's extensions
 HEAD_TIMEOUT = 10.0  # seconds for a head
 STALL_TIMEOUT = 10.0  # seconds in which a client that does not read must take something
+_SMALL_BODY = 262_144  # bytes of a body that is read to its end after the request was refused
+_REST = 0.5  # seconds for the rest of such a body
 _DISCARDING = 2.0  # seconds in which a refused client may still send, and reads the answer
 _LAST_HEAD = 0.2  # seconds for a request that is on its way when the service shuts down
 _READ_AHEAD = 65_536  # bytes of a body that wait for the app
@@ -29,6 +32,7 @@ _PROBE = 0.2  # seconds from the end of a client's half to a look whether the cl
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TCP_CLOSED = 7  # Linux' state of a connection that was reset
 STATE = "lensbox.connection"  # key of the ASGI scope
+MALFORMED = "malformed_request"  # code of a problem
 
 
 class Exchange:
@@ -67,6 +71,9 @@ class Exchange:
         """Write a part of the answer; wait while the client does not read."""
         connection = self._connection
         if message["type"] == "http.response.start":
+            if not (self.is_whole or self.expects_continue):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._discard(), _REST)
             self.sent = True
             is_last = connection.is_ending and connection.exchanges[-1] is self
             self.keeps = self.keeps and self.is_whole and not is_last
@@ -78,6 +85,16 @@ class Exchange:
             await connection.writable.wait()
         else:
             self.is_done = True
+
+    async def _discard(self) -> None:
+        """Read the rest of a small body, which lets the connection stay open."""
+        received = 0
+        length = next((int(value) for name, value in self.scope["headers"] if name == b"content-length"), 0)
+        while length <= _SMALL_BODY and received <= _SMALL_BODY and not self.is_whole:
+            message = await self.receive()
+            received += len(message.get("body", b""))
+            if message["type"] == "http.disconnect":
+                break
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return the head of an answer. Without a length, the body ends with the connection."""
@@ -95,8 +112,9 @@ class Exchange:
 class Connection(asyncio.Protocol):
     """A connection. connections: of the server, which calls `look` about once a second. app: answers.
 
-    is_lost: nobody reads the answers. is_broken: no further request can be read. is_ending: the current
-    answer is the last one. writable: set while the client takes what is written.
+    is_lost: nobody reads the answers. is_broken: no further request can be read. fault: status and reason, if
+    the client has broken HTTP's rules. is_ending: the current answer is the last one. writable: set while the
+    client takes what is written.
     """
 
     def __init__(self, app: ASGIApp, connections: "set[Connection]", keep_alive: float) -> None:
@@ -118,6 +136,7 @@ class Connection(asyncio.Protocol):
         self._written, self._taken, self._moved = 0, 0, self._since
         self._discards_until = 0.0
         self.is_lost = self.is_broken = self.is_ending = False
+        self.fault: tuple[HTTPStatus, str] | None = None
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -126,8 +145,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # not an instance, with other event loops
         self._is_tls = transport.get_extra_info("sslcontext") is not None
-        own, client = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        self._addresses = tuple(own[:2]), tuple(client[:2])
+        addresses = map(transport.get_extra_info, ("sockname", "peername"))
+        # None: the client has reset the connection.
+        self._addresses = [("", 0) if address is None else tuple(address[:2]) for address in addresses]
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -136,12 +156,16 @@ class Connection(asyncio.Protocol):
         if self._in_head and not self._has_head_begun:
             self._has_head_begun, self._since = True, self._loop.time()
         self._unread += len(data)
+        reason = ""
         try:
             self._feed(data)
-        except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST)
+        except httptools.HttpParserError as error:
+            reason = str(error.__context__ or error)
         if max(self._unread, self._head_bytes) > LARGEST_HEAD:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            rule = f"a head, trailers or a chunk's extensions must have at most {LARGEST_HEAD} bytes"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"{rule}, got more")
+        elif reason:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the request must be valid HTTP/1.1: {reason}")
         if self.exchanges and self._task is None:
             self._task = self._loop.create_task(self._answer(self.exchanges[0]))
 
@@ -171,6 +195,7 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+        self._head_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else a trailer
@@ -180,10 +205,16 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._arriving is not None:  # again, for the body of a request to upgrade
             return
+        if self._head_bytes > LARGEST_HEAD:
+            raise ValueError("the head is too large")
         url, headers = httptools.parse_url(self._url), self._headers
-        path = url.path.decode("ascii")
-        self._head_bytes += len(self._url)
+        raw_path = url.path or b"/"  # http://host has no path
+        path = raw_path.decode("ascii")
         version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise ValueError(f"the version must be 1.0 or 1.1, got {version}")
+        if version == "1.1" and (hosts := [name for name, _ in headers].count(b"host")) != 1:
+            raise ValueError(f"there must be one header Host, got {hosts}")
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -191,7 +222,7 @@ class Connection(asyncio.Protocol):
             "method": self._parser.get_method().decode("ascii"),
             "scheme": "https" if self._is_tls else "http",
             "path": urllib.parse.unquote(path) if "%" in path else path,
-            "raw_path": url.path,
+            "raw_path": raw_path,
             "query_string": url.query or b"",
             "root_path": "",
             "headers": headers,
@@ -260,11 +291,18 @@ class Connection(asyncio.Protocol):
             self._since = self._loop.time()
             self.resume_reading()
 
-    def _refuse(self, status: HTTPStatus) -> None:
-        """Answer what cannot be read, after the answers to earlier requests."""
-        self.is_broken = True
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        """Answer what cannot be read, after the answers to earlier requests.
+
+        The app answers a request whose body is at fault.
+        """
+        self.is_broken, self.fault = True, (status, reason)
         if self._arriving is None:
-            self._refusal = _status_line(status) + b"connection: close\r\ncontent-length: 0\r\n\r\n"
+            problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": reason}
+            body = json.dumps({**problem, "code": MALFORMED}).encode()
+            headers = b"content-type: application/problem+json\r\nconnection: close\r\n"
+            length = b"content-length: %d\r\n\r\n" % len(body)
+            self._refusal = b"".join([_status_line(status), headers, length, body])
         else:
             self._arriving.changed.set()
         if not self.exchanges:

@@ -105,8 +105,8 @@ async def receive(request: Request, most: int, time: TimeLimit, settings: Settin
 
     most: bytes. Raise ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
+    encoding = ", ".join(request.headers.getlist("content-encoding"))
+    if not {one.strip().lower() for one in encoding.split(",")} <= {"", "identity"}:
         rule = "Content-Encoding must be identity"
         raise ApiError(415, "unsupported_encoding", f"{rule}, got {shortened(encoding)}")
     declared = request.headers.get("content-length")

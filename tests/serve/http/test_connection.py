@@ -33,8 +33,8 @@ def _rest(connection: socket.socket) -> bytes:
     [
         (b"GET /", b"a" * 1000, b"HTTP/1.1 431 "),
         (b"GET / HTTP/1.1\r\n", b"A: b\r\n" * 100, b"HTTP/1.1 431 "),
-        (_CHUNKED + b"0\r\n", b"A: b\r\n" * 100, b""),
-        (_CHUNKED + b"1;a=", b"a" * 1000, b""),
+        (_CHUNKED + b"0\r\n", b"A: b\r\n" * 100, b"HTTP/1.1 431 "),
+        (_CHUNKED + b"1;a=", b"a" * 1000, b"HTTP/1.1 431 "),
     ],
     ids=["path", "headers", "trailers", "chunk extension"],
 )
@@ -124,10 +124,10 @@ def _statuses(answers: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"POST /v1/detect HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
-        (b"POST /v1/detect?a=1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"422"),
-        (b"POST /nowhere HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"404"),
-        (b"GET /livez HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(_CHUNKS), b"200"),
+        (b"POST /v1/detect HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
+        (b"POST /v1/detect?a=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"422"),
+        (b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"404"),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(_CHUNKS), b"200"),
     ],
 )
 def test_ends_a_connection_whose_body_was_not_read(start: Start, head: bytes, status: bytes) -> None:
@@ -145,11 +145,11 @@ def test_answers_requests_that_come_before_their_turn(start: Start) -> None:
     chunked = _CHUNKED + b"0\r\n\r\n"
     parts = [
         loss,
-        b"GET /livez HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
         chunked,
-        b"GET /nowhere HTTP/1.1\r\n\r\n",
+        b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n",
         loss,
-        b"\0 / HTTP/1.1\r\n\r\n",
+        b"\0 / HTTP/1.1\r\nHost: x\r\n\r\n",
     ]
     for size in (1, 1 << 20):
         with connect(start().client.base_url) as connection:
@@ -199,7 +199,7 @@ def test_a_client_that_does_not_read_holds_no_place_and_is_cut_off(start: Start,
         connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
-                connection.sendall(_HEAD + b"\r\n" + _LOSS + b"GET /openapi.json HTTP/1.1\r\n\r\n")
+                connection.sendall(_HEAD + b"\r\n" + _LOSS + b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_until(lambda: running.service.in_progress == 0)
         connection.settimeout(PATIENCE)
         wait_until(lambda: _is_reset(connection))
@@ -212,3 +212,47 @@ def _is_reset(connection: socket.socket) -> bool:
     except OSError:
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "reason"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n", b"400", b"Content-Length"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400", b"one header Host, got 0"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"400", b"one header Host, got 2"),
+        (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", b"400", b"got 2.0"),
+        (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", b"400", b"url"),
+        (_CHUNKED + b"zz\r\n", b"400", b"chunk size"),
+        (_CHUNKED.replace(b"chunked", b"identity"), b"400", b"Transfer-Encoding"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100_000 + b"\r\n\r\n", b"431", b"at most 65536 bytes"),
+        (_HEAD + b"A: " + b"a" * 100_000 + b"\r\n\r\n" + _LOSS, b"431", b"at most 65536 bytes"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"431", b"at most 65536 bytes"),
+    ],
+)
+def test_names_the_fault_of_a_malformed_request(
+    start: Start, caplog: pytest.LogCaptureFixture, request_: bytes, status: bytes, reason: bytes
+) -> None:
+    with connect(start().client.base_url) as connection:
+        connection.sendall(request_)
+        answer = _rest(connection)
+    assert _statuses(answer) == [status]
+    assert all(text in answer for text in (b"application/problem+json", b'"malformed_request"', reason))
+    assert "Traceback" not in caplog.text
+
+
+def test_takes_the_absolute_form_of_a_target(start: Start) -> None:
+    with connect(start().client.base_url) as connection:
+        for target in (b"http://x/livez", b"http://x", b"http://x?a=b"):
+            connection.sendall(b"HEAD %b HTTP/1.1\r\nHost: x\r\n\r\n" % target)
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def test_keeps_a_connection_after_a_small_body_that_was_not_read(start: Start) -> None:
+    with connect(start().client.base_url) as connection:
+        for _ in range(2):
+            connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+            for _ in range(100):
+                connection.sendall(bytes(1000))
+            answer = connection.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 404 ")
+            assert b"connection: close" not in answer

@@ -131,7 +131,8 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
 ) -> None:
     wait_until(lambda: _all_run(process))
     running = [pid for pids in process.workers().values() for pid in pids]
-    head = f"POST /v1/detect HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(png)}\r\n"
+    head = "POST /v1/detect HTTP/1.1\r\nHost: x\r\n"
+    head += f"Authorization: Bearer {KEY}\r\nContent-Length: {len(png)}\r\n"
     with asking(url, lambda _: _detect(url, png)) as statuses, connect(url) as client:
         client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
         go_on = b"HTTP/1.1 100 Continue\r\n\r\n"  # the request is admitted

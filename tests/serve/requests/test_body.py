@@ -50,6 +50,8 @@ _DETECT = [
     (_raw(b""), 400, "empty_body", "got 0 bytes"),
     ({"files": {"image": b""}}, 400, "empty_image", "got 0 bytes"),
     (_raw(b"x", Content_Encoding="gzip"), 415, "unsupported_encoding", "must be identity, got 'gzip'"),
+    (_raw(b"x", Content_Encoding="identity, gzip"), 415, "unsupported_encoding", "got 'identity, gzip'"),
+    (_raw(b"x", Content_Encoding="Identity"), 400, "undecodable_image", "one of JPEG"),
     (_raw(bytes(_MOST + 1)), 413, "body_too_large", f"at most {_MOST} bytes, got a Content-Length of"),
     ({"content": iter([bytes(_MOST + 1)])}, 413, "body_too_large", f"at most {_MOST} bytes, got at least"),
     (_raw(bytes(_MOST)), 400, "undecodable_image", "one of JPEG"),  # no byte too many
