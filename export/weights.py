@@ -34,12 +34,9 @@ class _Omitted:
     def __setstate__(self, state: object) -> None: ...
 
 
-# Classes in checkpoints, and what is made of their objects.
-_PLAIN: dict[str, Any] = {
-    "argparse.Namespace": argparse.Namespace,
-    "collections.defaultdict": lambda *_: {},
-    "collections.deque": lambda *_: [],
-}
+# What is made of objects of other classes in checkpoints, by name.
+_PLAIN: dict[str, Any] = {"collections.defaultdict": lambda *_: {}, "collections.deque": lambda *_: []}
+_PLAIN["argparse.Namespace"] = argparse.Namespace
 
 
 def load_weights(module: nn.Module, path: Path, key: str | None = None, maker: str = "") -> None:
@@ -185,11 +182,10 @@ def _read(path: Path) -> Any:
             return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as not_safetensors:
         _refuse_inflated(path)
-        others = [name for name in _classes_of(path) if name not in _PLAIN]
         # Trainers keep numbers of numpy, paths and settings beside the weights.
-        known = [*_PLAIN.items(), *((name, _Omitted) for name in others)]
+        known = {**dict.fromkeys(_classes_of(path), _Omitted), **_PLAIN}
         try:
-            with torch.serialization.safe_globals([(kind, name) for name, kind in known]):
+            with torch.serialization.safe_globals([(kind, name) for name, kind in known.items()]):
                 checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises many kinds of errors for other files
             if said := pickled_objects(error, path):
@@ -199,7 +195,7 @@ def _read(path: Path) -> Any:
                 f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of "
                 f"torch.save{kind}: save the state_dict() of the network where you trained it"
             ) from error
-        if others:
+        if others := [name for name, kind in known.items() if kind is _Omitted]:
             names = ", ".join(others[:_MOST_LISTED])
             _logger.info("objects of %s in %s are left out: reading them would run their code", names, path)
         return checkpoint

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from lensbox.evaluation.data.account import MISSING, Account
+from lensbox.evaluation.data.files import find_file
 from lensbox.evaluation.data.labels import (
     DataError,
     LabelledImage,
     Row,
-    find_file,
     read_rows,
     read_text,
 )

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from lensbox.common.errors import reading
 from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.evaluation.data.account import MISSING, TWICE, Account
+from lensbox.evaluation.data.files import files_below, find_file
 from lensbox.evaluation.data.labels import (
     ANNOTATION_PATTERN,
     LAYOUT,
@@ -23,8 +24,6 @@ from lensbox.evaluation.data.labels import (
     DataError,
     LabelledImage,
     Row,
-    files_below,
-    find_file,
     read_rows,
     read_text,
 )

@@ -14,14 +14,12 @@ from typing import Any
 
 from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.evaluation.data.account import MISSING, TWICE, Account
+from lensbox.evaluation.data.files import files_below, find_file, is_file
 from lensbox.evaluation.data.labels import (
     SHARES,
     DataError,
     LabelledImage,
     Row,
-    files_below,
-    find_file,
-    is_file,
     read_rows,
     read_text,
 )
