@@ -19,6 +19,7 @@ from torch import nn
 from lensbox.cli.source import ask_artifact
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError, LensboxError, reading
+from lensbox.common.torch_settings import torch_defaults
 from lensbox.evaluation.average_precision import Labels, Matches, Predictions
 from lensbox.evaluation.data.account import Account
 from lensbox.evaluation.data.labels import DataError, LabelledImage, clipped
@@ -37,6 +38,7 @@ Found = tuple[int, int, Predictions] | str
 logger = logging.getLogger(__name__)
 
 
+@torch_defaults()
 def evaluate(
     detector: nn.Module | Artifact,
     photographs: Sequence[LabelledImage],

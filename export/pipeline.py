@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ import lensbox.ops
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
+from lensbox.common.torch_settings import torch_defaults
 from lensbox.export.detector.copies import REDUCED
 from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
@@ -35,7 +36,6 @@ from lensbox.runtime.file.metadata import (
     Reading,
 )
 from lensbox.runtime.loading import load_artifact_bytes
-from lensbox.runtime.torchscript import without_autocast
 
 _logger = logging.getLogger(__name__)
 
@@ -57,27 +57,11 @@ def save_artifact(
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
     wrong options.
     """
-    with _torch_defaults():
+    with torch_defaults():
         plan = ExportPlan(detector, ExportOptions(score_threshold, iou_threshold, formats=(kind,), **options))
         content, metadata = make_artifact(plan, kind, str(path))
     atomic_write(path, content)
     return metadata
-
-
-@contextlib.contextmanager
-def _torch_defaults() -> Iterator[None]:
-    """Export with torch's own settings, whatever the program has set: they would end up in the file."""
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with (
-            contextlib.nullcontext() if device.type == "cpu" else torch.device("cpu"),
-            torch.autograd.set_detect_anomaly(False),
-            without_autocast(),
-        ):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
 
 
 def make_artifact(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetadata]:

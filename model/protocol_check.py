@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.canvas import Canvas
+from lensbox.common.torch_settings import torch_defaults
 from lensbox.model.protocol import DetectorSpec, Normalise
 from lensbox.model.user_errors import kind_of, location
 from lensbox.ops.canvas import fit_to_canvases
@@ -24,6 +25,7 @@ _LINE_FOR_DETECT = (
 _CONVERSIONS = {torch.float32: "float()", torch.int64: "long()", torch.int32: "int()"}
 
 
+@torch_defaults()
 def faults_of(detector: object) -> list[str]:
     """Return the faults of a detector against the protocol, one sentence each.
 

@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Fraction
 from lensbox.common.files import atomic_write
+from lensbox.common.torch_settings import torch_defaults
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
 
@@ -52,6 +53,7 @@ def save_detector(
     atomic_write(path, safetensors.torch.save(tensors, metadata))
 
 
+@torch_defaults()
 def load_detector(path: str | Path | None = None) -> FaceDetector:
     """Load a file of `save_detector`; return the detector on the CPU, in eval mode.
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
+from lensbox.common.torch_settings import without_autocast
+
 
 @contextlib.contextmanager
 def quiet_torchscript() -> Iterator[None]:
@@ -39,13 +41,3 @@ def torchscript_call() -> Iterator[None]:
             # 'builtins.ValueError: message'.
             message = str(error).strip().splitlines()[-1]
             raise ValueError(message.removeprefix("builtins.ValueError: ")) from error
-
-
-@contextlib.contextmanager
-def without_autocast() -> Iterator[None]:
-    """Switch autocast off within the context: it would move the boxes."""
-    with contextlib.ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
