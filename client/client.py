@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -216,10 +216,10 @@ class Client:
 
         predictions, targets: both [N, 4], or both lists of B arrays [n, 4] of any n; xyxy. Target i of an
         image belongs to prediction i; a target whose y2 is 0 is none. gradient: whether to return it, too.
-        Raise ServiceError.
+        Raise ServiceError, TypeError, and ValueError for a number that is not finite.
         """
         question = {"predictions": predictions, "targets": targets, "gradient": gradient}
-        body = json.dumps(question, default=methodcaller("tolist"), allow_nan=False)
+        body = json.dumps(question, default=_listed, allow_nan=False)
         return self._ask(_READ_LOSS, "POST", "/v1/loss", content=body)
 
     def metadata(self) -> dict[str, Any]:
@@ -328,6 +328,13 @@ def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
     require_rgb("image", color_order)
     content = content_of(image, "image")
     return Path(cast(str, image)).read_bytes() if content is None else content
+
+
+def _listed(boxes: Any) -> Any:
+    """Return an array of boxes as lists. Raise TypeError."""
+    if not hasattr(boxes, "tolist"):
+        raise TypeError(f"predictions and targets must be lists or arrays, got {type(boxes).__name__}")
+    return boxes.tolist()
 
 
 def _query(parameters: Parameters) -> dict[str, Any]:

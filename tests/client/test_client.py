@@ -163,6 +163,12 @@ def test_close_ends_waits_and_sends_no_more_requests(monkeypatch: pytest.MonkeyP
     assert len(asked) == len(set(asked))
 
 
+@pytest.mark.parametrize(("boxes", "error"), [({1.0}, TypeError), ([[float("nan")] * 4], ValueError)])
+def test_refuses_boxes_that_are_no_json(boxes: Any, error: type[Exception]) -> None:
+    with Client("http://127.0.0.1:1") as client, pytest.raises(error):
+        client.loss(boxes, [])
+
+
 def test_numbers_of_a_loss_that_are_not_finite() -> None:
     found = TypeAdapter(LossAnswer).validate_json('{"loss": null, "slots": 1, "gradient": [[[null, 0]], []]}')
     assert (str(found.loss), str(found.gradient)) == ("nan", "[[[nan, 0]], []]")
