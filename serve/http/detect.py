@@ -55,7 +55,7 @@ async def detect(call: Call) -> Any:
     decoders, settings, metadata = call.service.decoders, call.service.settings, call.model.metadata
     decoders.check()
     body = await receive(call.request, settings.max_body_bytes, call.limit, settings)
-    file, submit = image_file(call.request, body), call.served.engine.submit
+    file, submit = await image_file(call.request, body), call.served.engine.submit
     thresholds, found = (asked.score_threshold, asked.iou_threshold), None
     reading = metadata.reading.asked(asked.orientation, full_size=asked.tiles is not None)
     if call.model.decodes_jpeg and asked.tiles is None:  # the engine's GPU decodes it

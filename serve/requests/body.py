@@ -3,12 +3,8 @@
 import asyncio
 import base64
 import math
-import re
 import time
-from email.message import Message as EmailMessage
-from email.parser import BytesHeaderParser
 from functools import lru_cache
-from itertools import islice, pairwise
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -18,7 +14,9 @@ from fastapi import Request
 from msgspec import Struct
 from msgspec.json import Decoder
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from lensbox.serve.errors import ApiError, DeadlineError, shortened
 from lensbox.serve.settings import Settings
@@ -29,8 +27,6 @@ Typed = TypeVar("Typed")
 JSON, FORM = "application/json", "multipart/form-data"
 _TIMEOUT = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day
-_MOST_PARTS = 8  # of a form, that a message names
-_LARGEST_HEAD = 8192  # bytes of the headers of a part
 
 
 class TimeLimit:
@@ -179,51 +175,32 @@ def query_parameters(query: bytes, kind: Any) -> Any:
         raise ApiError(422, "invalid_parameter", message) from None
 
 
-def image_file(request: Request, body: Body) -> bytes:
+async def image_file(request: Request, body: Body) -> bytes:
     """Return the image file of a request: its body, or the only field of a form. Ignore names of files.
 
     Raise ApiError: 400 for a malformed form, 422 for other fields, several or none.
     """
-    kind = request.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != FORM:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         return bytes(body)
+
+    async def replay() -> Message:
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
+
     try:
-        parts = _parts(kind, body)
-        names = [head.get_param("name", header="content-disposition") for head, _ in parts]
-        if len(parts) != 1 or names[0] not in ("image", "file"):
-            rule = "the form must have one field, 'image' or 'file'"
-            raise ApiError(422, "invalid_form", f"{rule}, got {shortened(names) if names else 'none'}")
-        ((head, content),) = parts
-        is_base64 = str(head.get("content-transfer-encoding")).strip().lower() == "base64"
-        return base64.b64decode(content) if is_base64 else content
-    except ValueError as error:
-        raise ApiError(400, "malformed_form", f"the body must be a valid multipart form: {error}") from None
-
-
-def _parts(kind: str, body: Body) -> list[tuple[EmailMessage, bytes]]:
-    """Return headers and content of the parts of a form, at most _MOST_PARTS. Raise ValueError.
-
-    A preamble, an epilogue, folded headers and spaces after a boundary are legal (RFC 2046, section 5.1).
-    Not Starlette's parser: it takes none of them, takes a form without its end, and writes to $TMPDIR.
-    """
-    outer = EmailMessage()
-    outer["Content-Type"] = kind
-    boundary = outer.get_boundary("")
-    if not boundary:
-        raise ValueError("Content-Type must have a boundary, got none")
-    text = b"\r\n" + body  # so that a line break is before each delimiter
-    line = re.compile(rb"\r\n--%b(--)?[ \t]*(?=\r\n|\Z)" % re.escape(boundary.encode("latin-1")))
-    found = [*islice(line.finditer(text), _MOST_PARTS + 1)]
-    last = next((number for number, match in enumerate(found) if match[1]), len(found))
-    if last == len(found) <= _MOST_PARTS:
-        raise ValueError(f"it must end with a line {shortened(f'--{boundary}--')}, got none")
-    parts = []
-    for match, following in pairwise(found[: last + 1]):
-        end = text.find(b"\r\n\r\n", match.end(), following.start())
-        if not 0 <= end - match.end() <= _LARGEST_HEAD:
-            raise ValueError(
-                f"an empty line must end the headers of a part, of at most {_LARGEST_HEAD} bytes"
-            )
-        head = BytesHeaderParser().parsebytes(text[match.end() + 2 : end])
-        parts.append((head, text[end + 4 : following.start()]))
-    return parts
+        limits = {"max_files": 1, "max_fields": 1, "max_part_size": len(body)}
+        async with Request(request.scope, replay).form(**limits) as form:
+            fields = form.multi_items()
+            if len(fields) != 1 or fields[0][0] not in ("image", "file"):
+                got = shortened([name for name, _ in fields]) if fields else "none"
+                rule = "the form must have one field, 'image' or 'file'"
+                raise ApiError(422, "invalid_form", f"{rule}, got {got}")
+            field = fields[0][1]
+            if isinstance(field, str):  # without a file name, and read as text
+                return field.encode("utf-8" if max(field, default="") > "\xff" else "latin-1")
+            content = await field.read()
+            if field.headers.get("content-transfer-encoding", "").lower() == "base64":
+                return base64.b64decode(content)
+            return content
+    except (HTTPException, ValueError, KeyError) as error:
+        detail = error.detail if isinstance(error, HTTPException) else error
+        raise ApiError(400, "malformed_form", f"the body must be a valid multipart form: {detail}") from None
