@@ -4,6 +4,7 @@ import asyncio
 import base64
 import math
 import time
+from collections.abc import AsyncGenerator
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,10 +14,9 @@ import msgspec
 from fastapi import Request
 from msgspec import Struct
 from msgspec.json import Decoder
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
+from starlette.datastructures import FormData, Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
-from starlette.types import Message
 
 from lensbox.serve.errors import ApiError, DeadlineError, shortened
 from lensbox.serve.settings import Settings
@@ -183,24 +183,30 @@ async def image_file(request: Request, body: Body) -> bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         return bytes(body)
 
-    async def replay() -> Message:
-        return {"type": "http.request", "body": bytes(body), "more_body": False}
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield bytes(body)
 
+    limits = {"max_files": 1, "max_fields": 1, "max_part_size": len(body)}
+    parser = MultiPartParser(request.headers, stream(), **limits)
+    parser.spool_max_size = len(body) + 1  # keep files in memory: $TMPDIR may be full, or read-only
     try:
-        limits = {"max_files": 1, "max_fields": 1, "max_part_size": len(body)}
-        async with Request(request.scope, replay).form(**limits) as form:
-            fields = form.multi_items()
-            if len(fields) != 1 or fields[0][0] not in ("image", "file"):
-                got = shortened([name for name, _ in fields]) if fields else "none"
-                rule = "the form must have one field, 'image' or 'file'"
-                raise ApiError(422, "invalid_form", f"{rule}, got {got}")
-            field = fields[0][1]
-            if isinstance(field, str):  # without a file name, and read as text
-                return field.encode("utf-8" if max(field, default="") > "\xff" else "latin-1")
-            content = await field.read()
-            if field.headers.get("content-transfer-encoding", "").lower() == "base64":
-                return base64.b64decode(content)
-            return content
-    except (HTTPException, ValueError, KeyError) as error:
-        detail = error.detail if isinstance(error, HTTPException) else error
-        raise ApiError(400, "malformed_form", f"the body must be a valid multipart form: {detail}") from None
+        form = await parser.parse()
+        try:
+            return await _only_field(form)
+        finally:
+            await form.close()
+    except (MultiPartException, ValueError, KeyError) as error:
+        raise ApiError(400, "malformed_form", f"the body must be a valid multipart form: {error}") from None
+
+
+async def _only_field(form: FormData) -> bytes:
+    fields = form.multi_items()
+    if len(fields) != 1 or fields[0][0] not in ("image", "file"):
+        got = shortened([name for name, _ in fields]) if fields else "none"
+        raise ApiError(422, "invalid_form", f"the form must have one field, 'image' or 'file', got {got}")
+    field = fields[0][1]
+    if isinstance(field, str):  # without a file name, and read as text
+        return field.encode("utf-8" if max(field, default="") > "\xff" else "latin-1")
+    content = await field.read()
+    is_base64 = field.headers.get("content-transfer-encoding", "").lower() == "base64"
+    return base64.b64decode(content) if is_base64 else content

@@ -5,14 +5,16 @@ import json
 import math
 import re
 import struct
+import tempfile
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 from services import problem_of
 
 from lensbox.serve.errors import ApiError, DeadlineError
-from lensbox.serve.requests.body import TimeLimit
+from lensbox.serve.requests.body import TimeLimit, image_file
 
 _MOST = 2 << 20  # --max-body-mb of the service
 _PART = b'--b\r\nContent-Disposition: form-data; name="image"\r\n\r\nx\r\n'
@@ -212,3 +214,12 @@ def test_a_hang_up_is_no_deadline() -> None:
 
     asyncio.run(hang_up())
     assert issubclass(DeadlineError, ApiError)
+
+
+def test_a_form_needs_no_room_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    content = bytes(2 << 20)
+    head = b'--b\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\n\r\n'
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    body = head + content + b"\r\n--b--\r\n"
+    assert asyncio.run(image_file(Request(scope), body)) == content
