@@ -20,7 +20,6 @@ using lensbox::DetectorModule;
 using lensbox::Found;
 
 constexpr int64_t kSlots = 4096;
-constexpr int kPoolStreams = 32;  // of torch, for a device and a priority
 
 at::TensorOptions on_gpu(at::ScalarType dtype) {
   return at::TensorOptions().dtype(dtype).device(c10::kCUDA, 0);
@@ -108,36 +107,5 @@ TEST_F(WorkOnAGpu, ReadsTheWeightsOfADestroyedDetector) {
   EXPECT_EQ(found.boxes.min().item<float>(), 1.5F);
   EXPECT_EQ(found.boxes.max().item<float>(), 1.5F);
 }
-
-#if LENSBOX_CUDA_GRAPHS
-TEST_F(WorkOnAGpu, ReadsTheCanvasesOfDestroyedGraphs) {
-  lensbox::DetectGraphs graphs = record_graphs(*detector_, canvases(), {4}, 0.5, 0.25);
-  const at::Tensor images = canvases().repeat({4, 1, 1, 1});
-  synchronize();
-  Found found;
-  {
-    const c10::StreamGuard guard(*late_);
-    keep_busy();
-    found = graphs(images, 0.5, 0.25).value();
-  }
-  graphs = nullptr;
-  // The graphs' canvases were allocated on one of torch's streams, which come in turn: it is the last one
-  // now. The others would need new memory, and CUDA may wait before it gives some.
-  for (int i = 1; i < kPoolStreams; ++i) {
-    next_stream();
-  }
-  {
-    const c10::StreamGuard guard(next_stream());
-    overwrite(images);
-  }
-  synchronize();
-  EXPECT_EQ(found.scores.min().item<float>(), 1.0F);
-  EXPECT_EQ(found.scores.max().item<float>(), 1.0F);
-  // A replay copies its images to the canvases first: it would write them into memory that has a new owner.
-  for (const at::Tensor& tensor : taken_) {
-    EXPECT_TRUE((tensor == 7).all().item<bool>());
-  }
-}
-#endif
 
 }  // namespace
