@@ -29,8 +29,7 @@ _CONVERSIONS = {torch.float32: "float()", torch.int64: "long()", torch.int32: "i
 def faults_of(detector: object) -> list[str]:
     """Return the faults of a detector against the protocol, one sentence each.
 
-    Call the detector's methods without gradients, with random canvases on the device of its first parameter
-    or buffer, in its current training mode.
+    Call its methods without gradients, in its training mode, with random canvases on its device.
     """
     if not isinstance(detector, nn.Module):
         return [f"a detector must be a torch.nn.Module, got {kind_of(detector)}"]
