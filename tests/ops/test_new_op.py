@@ -55,7 +55,7 @@ def test_page_gives_an_op_with_a_derivative(tmp_path: Path) -> None:
     for name in ("CMakeLists.txt", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, root)
     shutil.copytree(REPOSITORY / "ops", root / "ops")
-    for name in ("core", "include"):  # of the image reader, which the same project builds
+    for name in ("cmake", "core", "include"):  # of the image reader, which the same project builds
         shutil.copytree(REPOSITORY / "cpp_runtime" / name, root / "cpp_runtime" / name)
     diffs = [block.text for block in read_blocks("docs/ops_development.md") if block.language == "diff"]
     assert len(diffs) == 2
