@@ -18,13 +18,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from lensbox.serve.errors import ApiError, NotReadyError, shortened
-from lensbox.serve.http.connection import MALFORMED, STATE
 from lensbox.serve.requests.body import JSON
 
 _log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs and metrics show it
 PROBLEM = "application/problem+json"
+STATE = "lensbox.connection"  # key of the ASGI scope: the connection, if the service has its own server
 
 
 class Problem(Struct):
@@ -120,8 +120,7 @@ def answer_to(error: BaseException, scope: Scope) -> Response:
     is_cancelled = isinstance(error, asyncio.CancelledError)
     connection = scope.get(STATE)  # None in a replica of Ray, which cancels for a hang-up alone
     if isinstance(error, ClientDisconnect) and connection is not None and connection.fault is not None:
-        status, reason = connection.fault
-        error = ApiError(status, MALFORMED, reason)
+        error = connection.fault
     if isinstance(error, ClientDisconnect) or (is_cancelled and (connection is None or connection.is_lost)):
         return Response(status_code=CLIENT_GONE)
     if is_cancelled:

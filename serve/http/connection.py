@@ -7,7 +7,6 @@ shut its half down, never close a silent connection, and read on after the answe
 
 import asyncio
 import contextlib
-import json
 import socket
 import time
 import urllib.parse
@@ -20,6 +19,9 @@ from typing import cast
 import httptools
 from starlette.types import ASGIApp, Message, Scope
 
+from lensbox.serve.errors import ApiError
+from lensbox.serve.http.answers import STATE, error_response
+
 LARGEST_HEAD = 65_536  # bytes of a request line with its headers, of trailers, of a chunk's extensions
 HEAD_TIMEOUT = 10.0  # seconds for a head
 STALL_TIMEOUT = 10.0  # seconds in which a client that does not read must take something
@@ -31,8 +33,6 @@ _READ_AHEAD = 65_536  # bytes of a body that wait for the app
 _PROBE = 0.2  # seconds from the end of a client's half to a look whether the client is gone
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TCP_CLOSED = 7  # Linux' state of a connection that was reset
-STATE = "lensbox.connection"  # key of the ASGI scope
-MALFORMED = "malformed_request"  # code of a problem
 
 
 class Exchange:
@@ -112,9 +112,9 @@ class Exchange:
 class Connection(asyncio.Protocol):
     """A connection. connections: of the server, which calls `look` about once a second. app: answers.
 
-    is_lost: nobody reads the answers. is_broken: no further request can be read. fault: status and reason, if
-    the client has broken HTTP's rules. is_ending: the current answer is the last one. writable: set while the
-    client takes what is written.
+    is_lost: nobody reads the answers. is_broken: no further request can be read. fault: what is answered to a
+    client that has broken HTTP's rules. is_ending: the current answer is the last one. writable: set while
+    the client takes what is written.
     """
 
     def __init__(self, app: ASGIApp, connections: "set[Connection]", keep_alive: float) -> None:
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._written, self._taken, self._moved = 0, 0, self._since
         self._discards_until = 0.0
         self.is_lost = self.is_broken = self.is_ending = False
-        self.fault: tuple[HTTPStatus, str] | None = None
+        self.fault: ApiError | None = None
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -296,13 +296,11 @@ class Connection(asyncio.Protocol):
 
         The app answers a request whose body is at fault.
         """
-        self.is_broken, self.fault = True, (status, reason)
+        self.is_broken, self.fault = True, ApiError(status, "malformed_request", reason)
         if self._arriving is None:
-            problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": reason}
-            body = json.dumps({**problem, "code": MALFORMED}).encode()
-            headers = b"content-type: application/problem+json\r\nconnection: close\r\n"
-            length = b"content-length: %d\r\n\r\n" % len(body)
-            self._refusal = b"".join([_status_line(status), headers, length, body])
+            answer = error_response("", self.fault)
+            headers = map(b"%b: %b\r\n".__mod__, [*answer.raw_headers, (b"connection", b"close")])
+            self._refusal = b"".join([_status_line(status), *headers, b"\r\n", answer.body])
         else:
             self._arriving.changed.set()
         if not self.exchanges:
@@ -347,7 +345,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def end_soon(self) -> None:
-        """End the connection after the current answer, or after that of a request that is on its way."""
+        """End the connection once the current request, or one that is on its way, is answered."""
         self.is_ending = True
         self._loop.call_later(_LAST_HEAD, self._end_if_idle)
 
