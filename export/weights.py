@@ -35,8 +35,11 @@ class _Omitted:
 
 
 # What is made of objects of other classes in checkpoints, by name.
-_PLAIN: dict[str, Any] = {"collections.defaultdict": lambda *_: {}, "collections.deque": lambda *_: []}
-_PLAIN["argparse.Namespace"] = argparse.Namespace
+_PLAIN: dict[str, Any] = {
+    "argparse.Namespace": argparse.Namespace,
+    "collections.defaultdict": lambda *_: {},
+    "collections.deque": lambda *_: [],
+}
 
 
 def load_weights(module: nn.Module, path: Path, key: str | None = None, maker: str = "") -> None:

@@ -10,13 +10,7 @@ from typing import Any, cast
 
 from lensbox.evaluation.data.account import MISSING, Account
 from lensbox.evaluation.data.files import find_file
-from lensbox.evaluation.data.labels import (
-    DataError,
-    LabelledImage,
-    Row,
-    read_rows,
-    read_text,
-)
+from lensbox.evaluation.data.labels import DataError, LabelledImage, Row, read_rows, read_text
 
 Id = int | str | None
 Object = dict[str, Any]

@@ -15,14 +15,7 @@ from typing import Any
 from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.evaluation.data.account import MISSING, TWICE, Account
 from lensbox.evaluation.data.files import files_below, find_file, is_file
-from lensbox.evaluation.data.labels import (
-    SHARES,
-    DataError,
-    LabelledImage,
-    Row,
-    read_rows,
-    read_text,
-)
+from lensbox.evaluation.data.labels import SHARES, DataError, LabelledImage, Row, read_rows, read_text
 
 # Files beside photographs that nobody takes for one.
 _BESIDE = (".txt", ".json", ".xml", ".yaml", ".yml", ".csv", ".md", ".cache", ".npy", ".db", ".ini")

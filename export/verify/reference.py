@@ -169,7 +169,7 @@ class CallMode(_Dispatch, TorchDispatchMode):
 
 def _operations(run: Callable[[], object]) -> int:
     """Return the number of floating-point operations of products and convolutions in a run."""
-    counts = [0]
+    counts: list[int] = []
 
     def counted(function: Any, args: Any, kwargs: Any) -> Any:
         result = function(*args, **kwargs)
