@@ -1,5 +1,5 @@
-# Folders and files that a caller names relative to where CMake is called become absolute, for CMake's commands understand
-# them otherwise, or differently: as -D of any type, from pip (--config-settings=cmake.define.NAME=) and the environment.
+# Make paths absolute that are relative to the folder in which CMake is called: CMake's commands would look elsewhere, each
+# in a place of its own. They may come as -D of any type, from pip (--config-settings=cmake.define.NAME=) or the environment.
 # Included before project(), which reads the toolchain file.
 function(lensbox_make_paths_absolute)
   execute_process(COMMAND pwd OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE)
