@@ -15,7 +15,7 @@ from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many
 from lensbox.runtime.detect.captured_detect import Thresholds
 from lensbox.runtime.detect.detect_files import detect_batches, photo_batches
 from lensbox.runtime.detect.detection import Detections, as_tensors
-from lensbox.runtime.detect.pipeline import Launched, Pipeline
+from lensbox.runtime.detect.pipeline import Fitted, Launched, Pipeline
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.runtime.images.files import read_photo
@@ -105,17 +105,23 @@ class Artifact:
         photos = [self._photo(image, f"images[{index}]", color_order) for index, image in enumerate(images)]
         return list(map(as_tensors, self.fetch(self.launch(photos, score_threshold, iou_threshold))))
 
-    def launch(
-        self,
-        photos: Sequence[Photo],
-        score_threshold: float | None = None,
-        iou_threshold: float | None = None,
-    ) -> Launched:
-        """Begin to detect, without waiting for a GPU. Pass the result to `fetch` in the same thread.
+    def fit(self, photos: Sequence[Photo]) -> Fitted:
+        """Fit photographs to canvases, for `launch`, without waiting for a GPU. Any thread may call it.
 
         photos: results of `read_photo` or `Photo.of`, which are not checked again.
         """
-        return self._pipeline.launch(photos, self._thresholds(score_threshold, iou_threshold))
+        return self._pipeline.fit(photos)
+
+    def launch(
+        self,
+        photos: Sequence[Photo] | Fitted,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> Launched:
+        """Begin to detect, without waiting for a GPU. photos: see `fit`, or its result. Pass the result to
+        `fetch`."""
+        fitted = photos if isinstance(photos, Fitted) else self.fit(photos)
+        return self._pipeline.launch(fitted, self._thresholds(score_threshold, iou_threshold))
 
     def fetch(self, launched: Launched) -> list[Detections[NDArray[Any]]]:
         """Wait for the detections that `launch` has begun; they share the memory of the batch."""

@@ -4,13 +4,16 @@ import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from lensbox.runtime.detect.transfer import HostCopy, to_host
+
 Thresholds = tuple[float, float]  # of score and IoU
 Outputs = tuple[Tensor, ...]  # boxes, scores, counts, and further outputs
+Copied = TypeVar("Copied")
 
 # Warm-up: cuDNN and cuBLAS create plans and workspaces in their first calls, which cannot be captured.
 _WARM_CALLS = 3
@@ -65,14 +68,24 @@ class CapturedDetect:
             # A new dict: calls read the old one without the lock.
             self._graphs[thresholds] = graphs
 
-    def __call__(
-        self, canvases: Tensor, thresholds: Thresholds, geometry: Tensor | None = None
-    ) -> Outputs | None:
+    def __call__(self, canvases: Tensor, thresholds: Thresholds) -> Outputs | None:
         """Return the detections in canvases on the device, or None if there is no graph for this batch size.
 
-        A batch is padded to the next captured size. The results are copies. geometry: of photographs, float32
-        [B, 6], for the outputs of `restore`; None for those of `detect`.
+        A batch is padded to the next captured size.
         """
+        return self._replay(canvases, None, thresholds, _clones)
+
+    def of_photos(self, canvases: Tensor, geometry: Tensor, thresholds: Thresholds) -> HostCopy | None:
+        """Begin to copy the outputs of `restore` to the CPU. geometry: of the photographs, float32 [B, 6]."""
+        return self._replay(canvases, geometry, thresholds, to_host)
+
+    def _replay(
+        self,
+        canvases: Tensor,
+        geometry: Tensor | None,
+        thresholds: Thresholds,
+        copy: Callable[[list[Tensor]], Copied],
+    ) -> Copied | None:
         graphs = self._graphs.get(thresholds, {})
         size = canvases.shape[0] if canvases.dim() == 4 else 0
         captured = min((captured for captured in graphs if captured >= size), default=None)
@@ -89,7 +102,7 @@ class CapturedDetect:
                 places[:size].copy_(geometry)
                 found = restored
             graph.replay()
-            results = tuple(tensor[:size].clone() for tensor in found)
+            results = copy([tensor[:size] for tensor in found])
             self._free.record(stream)
         return results
 
@@ -104,6 +117,10 @@ class CapturedDetect:
             found = self._detect(canvases, *thresholds)
             restored = self._restore(found, geometry)
         return _Graph(graph, canvases, geometry, found, restored)
+
+
+def _clones(tensors: list[Tensor]) -> Outputs:
+    return tuple(tensor.clone() for tensor in tensors)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detect.detection import Detections, as_tensors
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_batch, tile_windows
-from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
+from lensbox.runtime.detect.transfer import HostCopy, packed, to_device, to_host, unpacked
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call
@@ -56,10 +56,18 @@ class EnqueuedWork:
                 end.synchronize()
 
 
-class Launched(NamedTuple):
-    """A batch on its device. sizes: width and height of each photograph."""
+class Fitted(NamedTuple):
+    """Photographs on canvases, on the device. geometry: float32 [B, 6]. sizes: their widths and heights."""
 
-    outputs: Outputs
+    canvases: Tensor
+    geometry: Tensor
+    sizes: list[tuple[int, int]]
+
+
+class Launched(NamedTuple):
+    """The outputs for a batch of photographs, on their way to the CPU."""
+
+    outputs: HostCopy
     sizes: list[tuple[int, int]]
 
 
@@ -119,12 +127,12 @@ class Pipeline:
         self, photos: Sequence[Photo], thresholds: Thresholds
     ) -> list[Detections[NDArray[Any]]]:
         """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
-        return self.fetch(self.launch(photos, thresholds))
+        return self.fetch(self.launch(self.fit(photos), thresholds))
 
-    def launch(self, photos: Sequence[Photo], thresholds: Thresholds) -> Launched:
-        """Begin to detect in photographs, in one batch. A GPU then computes, a CPU has computed."""
+    def fit(self, photos: Sequence[Photo]) -> Fitted:
+        """Fit photographs to canvases, without waiting for a GPU. Any thread may call it."""
         if not photos:
-            return Launched((), [])
+            return Fitted(torch.empty(0), torch.empty(0), [])
         tensors = [photo.pixels for photo in photos]
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
@@ -133,15 +141,15 @@ class Pipeline:
         with self.calls():
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
-            outputs = self._launch(images, windows, thresholds)
-        return Launched(outputs, [(photo.width, photo.height) for photo in photos])
+            canvases, geometry = self.module.preprocess(images, windows)
+        return Fitted(canvases, geometry, [(photo.width, photo.height) for photo in photos])
 
-    def fetch(self, launched: Launched) -> list[Detections[NDArray[Any]]]:
-        """Wait for a batch; return the detections of each photograph. Raise ArtifactError."""
-        if not launched.sizes:
-            return []
+    def launch(self, fitted: Fitted, thresholds: Thresholds) -> Launched:
+        """Begin to detect in a batch. A GPU then computes, a CPU has computed."""
+        if not fitted.sizes:
+            return Launched(HostCopy((), None), [])
         with self.calls():
-            return self._fetch(*launched)
+            return Launched(self._launch(fitted.canvases, fitted.geometry, thresholds), fitted.sizes)
 
     def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
         """Return the detections of a whole photograph in tiles. Raise InputError for too many tiles.
@@ -159,19 +167,20 @@ class Pipeline:
             launched = []
             for start in range(0, len(windows), together):
                 part = slice(start, start + together)
-                launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
-            found = [one for outputs in launched for one in self._fetch(outputs, [(0, 0)] * len(outputs[0]))]
+                canvases, geometry = self.module.preprocess(cut_windows(pixels, windows[part]), rows[part])
+                outputs = self._launch(canvases, geometry, thresholds)
+                launched.append(Launched(outputs, [(0, 0)] * len(windows[part])))
+        found = [one for batch in launched for one in self.fetch(batch)]
         return as_tensors(merge_tiles(found, windows, photo.width, photo.height, thresholds[1]))
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
         found = self.module.detect(canvases, score_threshold, iou_threshold)
         return tuple(found[name] for name in self.outputs)
 
-    def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> Outputs:
-        """Start `_of_photos` for images on the device, without waiting for a GPU."""
-        canvases, geometry = self.module.preprocess(images, windows)
-        outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
-        return outputs or self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
+    def _launch(self, canvases: Tensor, geometry: Tensor, thresholds: Thresholds) -> HostCopy:
+        """Start `_of_photos` and the copies of its outputs, without waiting for a GPU."""
+        captured = self._captured and self._captured.of_photos(canvases, geometry, thresholds)
+        return captured or to_host(self._of_photos(self._uncaptured(canvases, *thresholds), geometry))
 
     def _of_photos(self, found: Outputs, geometry: Tensor) -> Outputs:
         """Return outputs in pixels of the photographs; boxes, scores and counts as one tensor (`packed`)."""
@@ -182,12 +191,14 @@ class Pipeline:
         )
         return packed(self.module.restore(boxes, geometry), scores, counts), *restored
 
-    def _fetch(self, outputs: Outputs, sizes: Iterable[tuple[int, int]]) -> list[Detections[NDArray[Any]]]:
-        """Wait for outputs, and return the detections of each image as views of the batch, on the CPU.
+    def fetch(self, launched: Launched) -> list[Detections[NDArray[Any]]]:
+        """Wait for a batch; return the detections of each photograph as views of the batch, on the CPU.
 
-        sizes: width and height of each photograph. Raise ArtifactError for a label without a class.
+        Raise ArtifactError for a label without a class.
         """
-        first, *others = to_host(outputs)
+        if not launched.sizes:
+            return []
+        first, *others = launched.outputs.wait()
         boxes, scores, counts = unpacked(first)
         further = dict(zip(self._further, others, strict=True))
         if "labels" in further:
@@ -197,7 +208,7 @@ class Pipeline:
                 rule = f"labels from 0 to {classes - 1}, as it has {classes} classes"
                 raise ArtifactError(f"the detector must return {rule}, got {wrong[0]}")
         found = []
-        for image, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+        for image, (count, size) in enumerate(zip(counts, launched.sizes, strict=True)):
             extras = {name: values[image, :count] for name, values in further.items()}
             labels = extras.pop("labels", None)
             found.append(Detections(boxes[image, :count], scores[image, :count], labels, extras, *size))

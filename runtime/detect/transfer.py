@@ -88,18 +88,32 @@ def _views(buffer: Tensor, layouts: list[_Layout]) -> list[Tensor]:
     return views
 
 
-def to_host(tensors: Sequence[Tensor]) -> list[NDArray[Any]]:
-    """Return tensors of one device as arrays on the CPU; wait for a GPU.
+class HostCopy(NamedTuple):
+    """Copies of tensors on the CPU. end: of a GPU's work on them; None if they are complete."""
 
-    The arrays are in pinned memory: a copy to other memory keeps all other threads from calling CUDA.
+    copies: Sequence[Tensor]
+    end: torch.cuda.Event | None
+
+    def wait(self) -> list[NDArray[Any]]:
+        """Wait for a GPU; return the copies as arrays."""
+        if self.end is not None:
+            self.end.synchronize()
+        return [copy.numpy() for copy in self.copies]
+
+
+def to_host(tensors: Sequence[Tensor]) -> HostCopy:
+    """Begin to copy tensors of one device to the CPU, after what its current stream has been given.
+
+    The copies are in pinned memory: a copy to other memory keeps all other threads from calling CUDA.
     """
     if all(tensor.is_cpu for tensor in tensors):
-        return [tensor.numpy() for tensor in tensors]
+        return HostCopy(tensors, None)
     copies = [torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=True) for one in tensors]
     for copy, tensor in zip(copies, tensors, strict=True):
         copy.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream(tensors[0].device).synchronize()
-    return [copy.numpy() for copy in copies]
+    end = torch.cuda.Event()
+    end.record(torch.cuda.current_stream(tensors[0].device))
+    return HostCopy(copies, end)
 
 
 def packed(boxes: Tensor, scores: Tensor, counts: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def test_outputs_come_back(device: torch.device) -> None:
     boxes, scores = torch.rand(3, 256, 4), torch.rand(3, 256)
     counts = torch.tensor([0, 256, 17], dtype=torch.int32)
     together = packed(boxes.to(device), scores.to(device), counts.to(device))
-    copy, same = to_host([together, counts.to(device)])
+    copy, same = to_host([together, counts.to(device)]).wait()
     assert same.tolist() == counts.tolist()
     found = unpacked(copy)
     assert np.array_equal(found[0], boxes)
