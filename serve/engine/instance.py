@@ -4,9 +4,9 @@ The model (weights, metadata) is loaded once and never changes. TorchScript's ex
 and the queue belong to one thread: the model is loaded, warmed up and called in that thread alone. The event
 loop only submits jobs.
 
-The thread is a loop: take a batch, launch it, answer the one before, begin the next preparation, fetch. A
-batch is whatever is queued when the model becomes free. Two other threads prepare the next two batches, if
-their jobs have a preparation: on an H200 one thread could decode 8,800 photographs a second, two 10,800.
+The thread is a loop: take a batch, launch it, answer the one before, fetch. A batch is whatever is queued
+when the model becomes free. Two other threads prepare the next two batches, if their jobs have a preparation:
+on an H200 one thread could decode 8,800 photographs a second, two 10,800.
 """
 
 import asyncio
@@ -199,47 +199,46 @@ class Instance(Engine):
     def _compute(self, artifact: Artifact) -> None:
         """Compute batches until the queue is closed and empty."""
         overlaps = artifact.device.type == "cuda"  # a CPU has computed when a launch returns
+        launched: tuple[_Batch, Any] | None = None
         computed: _Batch | None = None
         while True:
-            if not self._taken and (computed is None or overlaps):
-                self._source.receive(0.0)
-                self._take(artifact)
+            self._source.receive(0.0)
+            is_busy = launched is not None or (computed is not None and not overlaps)
+            self._take(artifact, is_busy)
             batch = self._taken[0] if self._taken else None
             is_ready = batch is not None and (batch.prepared is None or batch.prepared.done())
-            if computed is not None and not (is_ready and overlaps):
+            if batch is not None and is_ready and not is_busy:
+                self._taken.popleft()
+                launched = batch, self._launch(artifact, batch.jobs, batch.prepared)
+            elif computed is not None:
                 self._answer(computed)
                 computed = None
-            elif batch is None:
-                if self._queue.closed and not len(self._queue):
-                    return
+            elif launched is not None:
+                self._fetch(artifact, *launched)
+                computed, launched = launched[0], None
+            elif batch is not None:
+                self._call_begun = batch.taken  # a decoder that hangs counts as stuck, too
                 self._source.receive(_LOOK)
-            elif not is_ready:
-                self._take(artifact, min(LEAST_PREPARED, artifact.largest_batch))
-                if batch.prepared is not None and not batch.prepared.done():
-                    self._call_begun = batch.taken  # a decoder that hangs counts as stuck, too
-                    self._source.receive(_LOOK)
+            elif self._queue.closed and not len(self._queue):
+                return
             else:
-                self._taken.popleft()
-                launched = self._launch(artifact, batch.jobs, batch.prepared)
-                if computed is not None:
-                    self._answer(computed)
-                if batch.prepared is not None:
-                    self._source.receive(0.0)
-                    self._take(artifact)
-                self._fetch(artifact, batch, launched)
-                computed = batch
-                del batch, launched  # release the images
+                self._source.receive(_LOOK)
+            del batch  # release the images
 
-    def _take(self, artifact: Artifact, least_images: int = 1) -> None:
-        """Take a batch, if there is one, and begin its preparation, unless enough are taken."""
+    def _take(self, artifact: Artifact, is_busy: bool) -> None:
+        """Take a batch, if there is one, and begin its preparation, unless enough are taken.
+
+        is_busy: take only what has a preparation. Other jobs wait for each other, in one batch.
+        """
         if len(self._taken) >= _PREPARED:
             return
-        entries = self._queue.take(artifact.largest_batch, self._running, least_images)
+        least = min(LEAST_PREPARED, artifact.largest_batch) if self._taken else 1
+        entries = self._queue.take(artifact.largest_batch, self._running, least, is_busy)
         if not entries:
             return
         self._unanswered += entries
         jobs, now, prepared = [entry.job for entry in entries], time.monotonic(), None
-        images = sum(job.images for job in jobs)
+        images = sum(entry.images for entry in entries)
         if jobs[0].prepares:
             prepared = self._preparing.submit(jobs[0].prepare, artifact, jobs)
             prepared.add_done_callback(lambda _: self._source.wake())

@@ -26,6 +26,11 @@ class Entry:
     queued: float = field(default_factory=time.monotonic)
     is_cancelled: bool = False
     is_taken: bool = False
+    images: int = field(init=False)
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.images, self.nbytes = self.job.images, self.job.nbytes
 
 
 class Source(Protocol):
@@ -75,29 +80,32 @@ class JobQueue:
         with self._lock:
             if self.closed:
                 raise NotReadyError(self.closed)
-            if self._entries and self._bytes + entry.job.nbytes > self._nbytes:
+            if self._entries and self._bytes + entry.nbytes > self._nbytes:
                 self._remove([one for one in self._entries if one.is_cancelled])
-            if self._entries and self._bytes + entry.job.nbytes > self._nbytes:
+            if self._entries and self._bytes + entry.nbytes > self._nbytes:
                 reason = f"{self._bytes} bytes of images already wait for the model"
                 raise OverloadError(f"{reason}; try again later")
             self._entries.append(entry)
-            self._bytes += entry.job.nbytes
-            self.images += entry.job.images
+            self._bytes += entry.nbytes
+            self.images += entry.images
 
-    def take(self, most_images: int, running: int = 0, least_images: int = 1) -> list[Entry]:
+    def take(
+        self, most_images: int, running: int = 0, least_images: int = 1, prepared: bool = False
+    ) -> list[Entry]:
         """Return the next batch: jobs of one group with up to `most_images` images. Fail late jobs.
 
         running: number of images that are taken and not finished. Jobs with a preparation share these and the
         queued ones equally between two batches, so that one is prepared while the other is computed: clients
         send again when they are answered, and one large batch would stay one. least_images: return nothing if
-        the batch would have fewer.
+        the batch would have fewer. prepared: and if the first job has no preparation.
         """
         now = time.monotonic()
         with self._lock:
             gone = [entry for entry in self._entries if entry.is_cancelled or entry.deadline < now]
             self._remove(gone)
             batch = self._batch(most_images, running)
-            if sum(entry.job.images for entry in batch) < least_images:
+            is_late = prepared and batch and not batch[0].job.prepares
+            if is_late or sum(entry.images for entry in batch) < least_images:
                 batch = []
             self._remove(batch)
             for entry in batch:
@@ -131,10 +139,10 @@ class JobQueue:
                 group = entry.job.group
                 if entry.job.prepares:
                     room = min(room, max(LEAST_PREPARED, -(-(self.images + running) // 2)))
-            elif entry.job.group != group or entry.job.images > room:
+            elif entry.job.group != group or entry.images > room:
                 continue
             batch.append(entry)
-            room -= entry.job.images
+            room -= entry.images
             if room <= 0 or group is None:
                 break
         return batch
@@ -142,5 +150,5 @@ class JobQueue:
     def _remove(self, entries: list[Entry]) -> None:
         for entry in entries:  # most are the first ones
             self._entries.remove(entry)
-            self._bytes -= entry.job.nbytes
-            self.images -= entry.job.images
+            self._bytes -= entry.nbytes
+            self.images -= entry.images

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from lensbox.runtime import Artifact, Photo
 from lensbox.runtime.detect.detection import Detections
-from lensbox.runtime.detect.pipeline import Launched
+from lensbox.runtime.detect.pipeline import Fitted, Launched
 from lensbox.runtime.detect.tiles import Window, views_of
-from lensbox.runtime.detect.transfer import to_host
+from lensbox.runtime.detect.transfer import HostCopy, to_host
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
 
 Result = TypeVar("Result")
@@ -134,17 +134,19 @@ class CodedJob(DetectorJob[Found | None], frozen=True):
         return CodedPhoto("", self.file.data, self.orientation, self.width, self.height)
 
     @staticmethod
-    def prepare(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Tensor]:
-        return decoded_pixels([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
+    def prepare(artifact: Artifact, jobs: "Sequence[CodedJob]") -> tuple[list[bool], Fitted]:
+        coded = [job.photo for job in jobs]
+        pixels = decoded_pixels(coded, artifact.device, artifact.metadata.canvas)
+        photos = decoded_photos(pixels, coded)
+        decoded = [photo for photo in photos if photo is not None]
+        return [photo is not None for photo in photos], artifact.fit(decoded)
 
     @staticmethod
     def launch(
-        artifact: Artifact, jobs: "Sequence[CodedJob]", prepared: list[Tensor] | None = None
+        artifact: Artifact, jobs: "Sequence[CodedJob]", prepared: tuple[list[bool], Fitted] | None = None
     ) -> tuple[list[bool], Launched]:
-        pixels = CodedJob.prepare(artifact, jobs) if prepared is None else prepared
-        photos = decoded_photos(pixels, [job.photo for job in jobs])
-        decoded = [photo for photo in photos if photo is not None]
-        return [photo is not None for photo in photos], artifact.launch(decoded, *jobs[0].thresholds)
+        is_decoded, fitted = prepared or CodedJob.prepare(artifact, jobs)
+        return is_decoded, artifact.launch(fitted, *jobs[0].thresholds)
 
     @staticmethod
     def fetch(
@@ -197,17 +199,22 @@ class CanvasJob(DetectorJob[Outputs], frozen=True):
         return self.canvases.nbytes
 
     @staticmethod
-    def launch(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> dict[str, Tensor]:
+    def launch(
+        artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None
+    ) -> tuple[list[str], HostCopy]:
         canvases, parts = jobs[0].canvases, [job.canvases for job in jobs]
         is_on_gpu = artifact.device.type == "cuda"
         if is_on_gpu or len(parts) > 1:  # pinned memory is copied to a GPU without a wait
             sizes = [sum(map(len, parts)), *canvases.shape[1:]]
             canvases = torch.cat(parts, out=torch.empty(sizes, dtype=canvases.dtype, pin_memory=is_on_gpu))
-        return artifact.detect(canvases, *jobs[0].thresholds)
+        found = artifact.detect(canvases, *jobs[0].thresholds)
+        return [*found], to_host([*found.values()])
 
     @staticmethod
-    def fetch(artifact: Artifact, jobs: "Sequence[CanvasJob]", launched: dict[str, Tensor]) -> list[Outputs]:
-        columns = dict(zip(launched, to_host(list(launched.values())), strict=True))
+    def fetch(
+        artifact: Artifact, jobs: "Sequence[CanvasJob]", launched: tuple[list[str], HostCopy]
+    ) -> list[Outputs]:
+        columns = dict(zip(launched[0], launched[1].wait(), strict=True))
         columns["counts"] = columns["counts"].astype(np.int32)
         ends = list(itertools.accumulate(job.images for job in jobs))
         return [

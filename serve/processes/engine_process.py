@@ -102,13 +102,15 @@ def until_given_up(engine: Instance, beat: Callable[[], None]) -> str:
 class FrontEnd:
     """A connected front end. Its greeting has the key and the shared memory with the tensors of its jobs.
 
-    answers: to send, of jobs that are done. unsent: bytes that did not fit into the socket.
+    answers: to send, of jobs that are done. unsent: bytes that did not fit into the socket. is_full: whether
+    the last ones did not.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.answers: list[Answer] = []
         self.unsent = bytearray()
+        self.is_full = False
         self._decoder: Any = None
         self._received = bytearray()
         self._entries: dict[int, Entry] = {}
@@ -238,4 +240,6 @@ class FrontEnds:
         for file, front_end in self.connected.items():
             if front_end.answers or front_end.unsent:
                 front_end.send()
-                self._epoll.modify(file, select.EPOLLIN | (select.EPOLLOUT if front_end.unsent else 0))
+                if front_end.is_full != bool(front_end.unsent):
+                    front_end.is_full = not front_end.is_full
+                    self._epoll.modify(file, select.EPOLLIN | (select.EPOLLOUT * front_end.is_full))

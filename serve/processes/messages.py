@@ -1,8 +1,9 @@
 """The messages between front ends and engines, and the shared memory with the tensors of jobs.
 
 A job is a record of msgspec. Its tensors and files lie in the front end's shared memory, and the message has
-their places. Answers are pickled with their arrays, which is safe here: both ends are processes of one
-service, and engines check a random key. Errors travel as text: not every exception can be pickled.
+their places. An answer of detections is a record, too; others are pickled, which is safe here: both ends are
+processes of one service, and engines check a random key. Errors travel as text: not every exception can be
+pickled.
 """
 
 import mmap
@@ -19,7 +20,7 @@ from msgspec.msgpack import Decoder, Encoder
 from torch import Tensor
 
 from lensbox.runtime.detect.detection import Detections
-from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
+from lensbox.serve.engine.jobs import Array, CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
 _LENGTH = struct.Struct("<Q")  # before each message
@@ -129,44 +130,35 @@ def request_decoder(memory: memoryview) -> Decoder[Request]:
 
 
 def packed_answers(answers: Sequence[Answer]) -> bytes:
-    """Return the message with these answers. Detections of all jobs travel as one array per output.
-
-    One by one, the small arrays would take longer. All detections of an engine have the same outputs.
-    """
-    jobs, rest = list[tuple[int, int, int, int]](), list[tuple[int, Any, tuple[str, str] | None]]()
-    parts, count = list[dict[str, Any]](), 0
-    for number, one in answers:
-        if type(one) is Detections:
-            jobs.append((number, len(one.scores), one.width, one.height))
-            count += len(one.scores)
-            labels = {} if one.labels is None else {"labels": one.labels}
-            parts.append({"boxes": one.boxes, "scores": one.scores, **labels, **one.extras})
-        elif isinstance(one, BaseException):
-            rest.append((number, None, (type(one).__name__, str(one))))
-        else:
-            rest.append((number, one, None))
-    columns = {}
-    for name, array in parts[0].items() if parts else ():
-        memory = bytearray().join([np.ascontiguousarray(part[name]).data for part in parts])
-        columns[name] = (count, *array.shape[1:]), array.dtype.str, memory
-    return pickle.dumps((jobs, columns, rest), 5)
+    """Return the message with these answers."""
+    found = [answer for answer in answers if type(answer[1]) is Detections]
+    rest = [
+        (number, None, (type(one).__name__, str(one)))
+        if isinstance(one, BaseException)
+        else (number, one, None)
+        for number, one in answers
+        if type(one) is not Detections
+    ]
+    return _ANSWERS.encode((found, pickle.dumps(rest) if rest else b""))
 
 
 def unpacked_answers(message: bytes) -> list[Answer]:
     """Return the answers of a message, in any order. A defect of the engine becomes a RuntimeError."""
-    jobs, columns, rest = pickle.loads(message)
-    answers: list[Answer] = []
-    for number, one, error in rest:
+    answers, rest = _READ_ANSWERS.decode(message)
+    for number, one, error in pickle.loads(rest) if rest else ():
         if error is not None:
             name, text = error
             one = _ERRORS[name](text) if name in _ERRORS else RuntimeError(f"{name}: {text}")
         answers.append((number, one))
-    arrays = {name: np.ndarray(*column) for name, column in columns.items()}
-    begin = 0
-    for number, count, width, height in jobs:
-        end = begin + count
-        parts = {name: array[begin:end] for name, array in arrays.items()}
-        boxes, scores, labels = parts.pop("boxes"), parts.pop("scores"), parts.pop("labels", None)
-        answers.append((number, Detections(boxes, scores, labels, parts, width, height)))
-        begin = end
     return answers
+
+
+def _plain(array: Array) -> tuple[tuple[int, ...], str, bytes]:
+    return array.shape, array.dtype.str, array.tobytes()
+
+
+_ANSWERS = Encoder(enc_hook=_plain)
+_READ_ANSWERS: Decoder[tuple[list[Answer], bytes]] = Decoder(
+    tuple[list[tuple[int, Detections[Array]]], bytes],
+    dec_hook=lambda _, plain: np.ndarray(*plain),
+)

@@ -114,6 +114,9 @@ class FakeArtifact:
         self.self_test_error: Exception | None = None
         self.self_test_failures: list[str] = []
 
+    def fit(self, photos: Sequence[Photo]) -> list[Photo]:
+        return [*photos]
+
     def launch(
         self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
     ) -> list[Detections[Any]]:
