@@ -7,6 +7,7 @@ when the fork server is killed, and the kernel ends them with the supervisor.
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lensbox.common.machine import exempt_objects
 from lensbox.serve.observability.logs import start_log
 from lensbox.serve.observability.metrics import join_shared_metrics
 from lensbox.serve.processes.lifecycle import Child
@@ -104,9 +106,12 @@ def main(supervisor: int, preloaded: Sequence[str], folders: Sequence[str]) -> N
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.close(nothing)
+    gc.disable()  # runs during an import find nothing; later runs would copy the memory that processes share
     for name in preloaded:
         with contextlib.suppress(Exception):  # the first process that imports the module says why
             importlib.import_module(name)
+    exempt_objects()
+    gc.enable()
     with contextlib.suppress(EOFError, OSError):
         pipe.send(True)
         while True:
