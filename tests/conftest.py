@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests. LENSBOX_REQUIRE_... make a missing GPU, browser or runner a failure."""
 
 import fcntl
+import gc
 import logging
 import os
 import signal
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from lensbox.model import FaceDetector
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
+
+# A search for garbage goes through all objects of torch and of the tests' packages, for a third of a second.
+# None is made until the tests are collected; later searches leave out what exists by then.
+gc.disable()
 
 # torch's compiler logs itself in hundreds of lines, which pytest would show with every failure.
 logging.getLogger("torch.__trace").addFilter(lambda record: False)
@@ -69,6 +74,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serve_process import ServeProcess, read_process, with_limits
+from serve_process import ServeProcess, read_process, request, with_limits
 from services import Encode, asking, connect, refuses
 from waiting import PATIENCE, wait_until
 
@@ -41,10 +41,9 @@ def url(process: ServeProcess) -> str:
     return process.ready()
 
 
-def ask(url: str, method: str = "GET", **request: Any) -> httpx.Response:
+def ask(url: str, method: str = "GET", **options: Any) -> httpx.Response:
     """Send a request with the key over a new connection, so that any front end may answer."""
-    headers = {"Authorization": f"Bearer {KEY}"}
-    return httpx.request(method, url, headers=headers, timeout=PATIENCE, **request)
+    return request(method, url, headers={"Authorization": f"Bearer {KEY}"}, **options)
 
 
 def _all_run(process: ServeProcess) -> bool:
@@ -97,7 +96,7 @@ def test_processes_return_the_artifacts_results(
     for _ in range(4):  # whichever front end answers
         loss = ask(f"{url}/v1/loss", "POST", json={**boxes, "gradient": True}).json()
         assert (loss["loss"], [len(image) for image in loss["gradient"]]) == (0, [2, 0])
-        assert httpx.get(f"{url}/v2", timeout=PATIENCE).status_code == 401
+        assert request("GET", f"{url}/v2").status_code == 401
         wait_until(lambda: _value(url, answered) == 30)  # the sum over both
 
 
@@ -163,12 +162,12 @@ def test_a_second_signal_or_killed_supervisor_ends_all_processes(
         running = [pid for pids in process.workers().values() for pid in pids]
         assert len(running) == 3
         process.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
+        wait_until(lambda: request("GET", f"{url}/readyz").status_code == 503)
         no_boxes: dict[str, Any] = {"predictions": [], "targets": []}
-        assert httpx.post(f"{url}/v1/loss", json=no_boxes, timeout=PATIENCE).status_code == 200
+        assert request("POST", f"{url}/v1/loss", json=no_boxes).status_code == 200
         for kind in ("fork server", "engines"):
             os.kill(process.workers()[kind][0], signal.SIGKILL)
-        wait_until(lambda: httpx.post(f"{url}/v1/loss", json=no_boxes, timeout=PATIENCE).status_code == 200)
+        wait_until(lambda: request("POST", f"{url}/v1/loss", json=no_boxes).status_code == 200)
         running += [pid for pids in process.workers().values() for pid in pids]
         variables = read_process(running[-1], "environ").split("\0")
         (shared,) = [Path(one.partition("=")[2]) for one in variables if "PROMETHEUS_MULTIPROC_DIR" in one]
