@@ -1,5 +1,5 @@
 # make demo         set everything up, export the detector, find faces with the C++ runner, the service and Python
-# make test         every feature once: pytest, then ctest
+# make test         every feature once: ctest, then pytest
 # make test-all     all tests, the exhaustive ones too: random damage, soaks, every pair of dtypes
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
 # make test-arm     Lensbox for 64-bit ARM, with and without libtorch, built here and run under qemu: unit tests, self-tests,
@@ -71,7 +71,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help core demo dev test test-all test-arm test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-images sanitize-fuzz sanitize-runtime clean
+.PHONY: help core demo dev test test-all test-arm test-ray test-wheel unit-tests wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-images sanitize-fuzz sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -82,10 +82,12 @@ demo: $(BIN)/.tools
 	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python examples/demo.py --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
-# has the order of the files. pip leaves a core free for the compiler of the unit tests.
+# has the order of the files. pip leaves a core free for the C++ unit tests: their compiler, and their run.
 test test-all: $(BIN)/.tools
-	@$(MAKE) --no-print-directory -j2 runner $(BIN)/.test
+	@$(MAKE) --no-print-directory -j2 unit-tests $(BIN)/.test
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not exhaustive")
+
+unit-tests: runner
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
 
 # Ray is large, and few need it: it is no part of the packages that `make test` installs.

@@ -52,8 +52,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return None
 
 
-# These begin first: no worker is then left with a long file at the end. `pytest --durations=0` has the times.
+# These begin first, in this order: no worker is then left with a long file at the end, or waits for the
+# package that the first file compiles. `pytest --durations=0` has the times.
 LONGEST = (
+    "tests/export/formats/test_aoti.py",
     "tests/cpp_runtime/test_installed_library.py",
     "tests/packaging/",
     "tests/test_pages.py",
@@ -73,7 +75,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("gpu") is not None]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    """Return the index of the item's file among the longest, or their number."""
+    return next((at for at, path in enumerate(LONGEST) if item.nodeid.startswith(path)), len(LONGEST))
 
 
 def pytest_collection_finish() -> None:
@@ -155,7 +162,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Make:
     def make_once(name: str, make: Callable[[Path], object]) -> Path:
         path = folder / "made" / name
         path.parent.mkdir(exist_ok=True)
-        with path.with_suffix(".lock").open("w") as lock:
+        with path.with_name(f".{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 make(path)

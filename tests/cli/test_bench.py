@@ -75,7 +75,10 @@ def test_calls_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert least <= times[name].p20 <= times[name].median <= times[name].p80
 
 
-def test_cpu_time_leaves_out_sleep() -> None:
+def test_cpu_time_leaves_out_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Seconds of CPU time: a longer block would have hundreds of calls.
+    monkeypatch.setattr(timing, "_BLOCK_SECONDS", 1e-4)
+
     def call() -> None:
         time.sleep(0.01)
         sum(range(10_000))

@@ -6,6 +6,7 @@ import pytest
 from programs import Lensbox, needs_wrk
 
 from lensbox.bench.measure import WrongAnswerError
+from lensbox.bench.serve import benchmark
 from lensbox.bench.serve.benchmark import ServerProgram, photo_of, require_same, running
 from lensbox.runtime import load_artifact
 
@@ -24,7 +25,10 @@ def test_other_boxes_than_the_artifacts_are_caught(artifact_path: Path) -> None:
 
 
 @needs_wrk
-def test_a_short_run_prints_a_table_for_each_number(artifact_path: Path, lensbox: Lensbox) -> None:
+def test_a_short_run_prints_a_table_for_each_number(
+    artifact_path: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "_TURNS", 2)
     command = ["bench", "serve", "--device", "cpu", "--quick", "--artifact", artifact_path]
     one, two = lensbox(*command, "--seconds", 1, "--connections", 1, 2)[0].split("### ")[1:]
     assert one.startswith("1 connection, JPEG of 512 x 512, ")
