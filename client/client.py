@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
@@ -52,6 +52,7 @@ _Answer = TypeVar("_Answer")
 _OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
 _FIRST_WAIT = 0.25  # least seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a longer Retry-After fails at once
+_PIECE = 1 << 16  # bytes that are sent with one look at the clock
 # UnicodeError: the system's error for an invalid host name.
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
@@ -132,10 +133,10 @@ class Client:
     """A client of a Lensbox service. Thread-safe.
 
     url: of the service, such as "http://127.0.0.1:8000", with the path prefix of a proxy if there is one.
-    api_key: sent as `Authorization: Bearer`. timeout: seconds for connecting and for an answer; sent to the
-    service, which drops late requests. retries: maximum number of retries after 503, 429 (after the seconds
-    in `Retry-After`) or a broken connection. connections: maximum number of open connections,
-    and of requests in flight. transport: httpx's.
+    api_key: sent as `Authorization: Bearer`. timeout: seconds for connecting to an address, and for a whole
+    request with its answer; sent to the service, which drops late requests. retries: maximum number of
+    retries after 503, 429 (after the seconds in `Retry-After`) or a broken connection. connections: maximum
+    number of open connections, and of requests in flight. transport: httpx's.
 
     Connections are kept alive. Call `close`, or use the client as a context manager. Raise ValueError, and
     ServiceError for a URL or proxies in the environment that httpx cannot use.
@@ -151,6 +152,7 @@ class Client:
 
     def __post_init__(self) -> None:
         self._stopped = threading.Event()
+        self._request = threading.local()  # `until`: when the request of this thread has to be answered
         if not re.match(r"https?://[^/]", self.url):
             raise ValueError(f"url must begin with http:// or https:// and a host, got {self.url!r}")
         if self.api_key is not None and not re.fullmatch(r"[!-~]+", self.api_key):
@@ -266,7 +268,7 @@ class Client:
     def _is_ok(self, path: str) -> bool:
         """Return whether GET `path` answers 200. Does not retry."""
         try:
-            return self._http.get(path).status_code == 200
+            return self._answer("GET", path).status_code == 200
         except _NO_ANSWER:
             return False
 
@@ -296,22 +298,50 @@ class Client:
     def _send(self, method: str, path: str, request: Any) -> bytes:
         if self._stopped.is_set():
             raise ServiceError("the caller stopped before the retry")
-        service, until = self._http.base_url, time.monotonic() + self.timeout
+        service = self._http.base_url
         try:
-            with self._http.stream(method, path, **request) as response:
-                content = bytearray()
-                for piece in response.iter_bytes():
-                    content += piece
-                    if time.monotonic() > until:  # an answer that drips
-                        raise httpx.ReadTimeout("")
+            response = self._answer(method, path, **request)
         except httpx.TimeoutException as error:
             raise ServiceError(f"{service} gave no answer within {self.timeout:g} seconds") from error
         except _NO_ANSWER as error:
             detail = f"{service} cannot be reached: {error or type(error).__name__}"
             raise ServiceError(detail, retry_after=0.0 if isinstance(error, _BROKEN) else None) from error
         if not response.is_success:
-            raise _refusal(response, bytes(content))
-        return bytes(content)
+            raise _refusal(response)
+        return response.content
+
+    def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Return the whole answer to a request. Raise httpx's errors."""
+        self._request.until = time.monotonic() + self.timeout
+        return self._http.request(method, path, extensions={"trace": self._bound}, **request)
+
+    def _bound(self, event: str, facts: dict[str, Any]) -> None:
+        """Bound the reads and writes of a new connection by the time that their request has left.
+
+        httpx, which calls this function at each event (its extension "trace"), bounds each read alone, and
+        the head of an answer may take any number of them.
+        """
+
+        def in_time(call: Callable[..., Any]) -> Callable[..., Any]:
+            def bounded(*arguments: Any, **options: Any) -> Any:
+                if (left := self._request.until - time.monotonic()) <= 0:
+                    raise httpx.ReadTimeout("")
+                return call(*arguments, **{**options, "timeout": left})
+
+            return bounded
+
+        def write(content: bytes, timeout: float | None = None) -> None:
+            for begin in range(0, len(content), _PIECE):
+                send(content[begin : begin + _PIECE])
+
+        if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")):
+            stream = facts["return_value"]
+            send = in_time(stream.write)
+            stream.read, stream.write, stream.start_tls = (
+                in_time(stream.read),
+                write,
+                in_time(stream.start_tls),
+            )
 
 
 def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
@@ -351,14 +381,14 @@ def _may_pass(error: BaseException) -> bool:
     return wait is not None and wait <= _LONGEST_WAIT
 
 
-def _refusal(response: httpx.Response, content: bytes) -> ServiceError:
+def _refusal(response: httpx.Response) -> ServiceError:
     status, asked = response.status_code, response.headers.get("Retry-After", "")
     seconds = float(asked) if asked.isdecimal() and asked.isascii() else 0.0
     try:
-        problem = json.loads(content)
+        problem = json.loads(response.content)
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):  # from a proxy
-        text = " ".join(content.decode("utf-8", "replace").split())[:_SHOWN]
+        text = " ".join(response.content.decode("utf-8", "replace").split())[:_SHOWN]
         code, detail = "unexpected_answer", f"the answer was {status} {response.reason_phrase}: {text!r}"
     request_id = response.headers.get("X-Request-ID")
     return ServiceError(detail, code, status, request_id, seconds if status in (429, 503) else None)

@@ -1,8 +1,13 @@
 """The client: with a real service, and with fake answers; retries and errors."""
 
+import contextlib
 import math
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ import pytest
 from fake_transport import NOTHING, faked, in_turn, problem
 from programs import run_python
 from pydantic import TypeAdapter
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from lensbox.client import Client, Detection, ImageDetections, LossAnswer, ServiceError
 from lensbox.common.errors import InputError
@@ -241,6 +246,51 @@ def test_gives_up_with_the_reason(
     assert (len(requests), len(waits)) == (tries, tries - 1)
     status = caught.value.status
     assert (status is None, caught.value.is_of_one_image) == (bool(where), status in (400, 500))
+
+
+def _drip(connection: socket.socket, begin: bytes) -> None:
+    """Answer with a byte after the other, without end."""
+    connection.recv(1 << 16)
+    connection.sendall(begin)
+    while True:
+        connection.sendall(b"a")
+        time.sleep(0.02)
+
+
+def _sip(connection: socket.socket) -> None:
+    """Take a little of a request after the other, for longer than the client's timeout."""
+    for _ in range(200):
+        connection.recv(1 << 18)
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("serve", "keeps"),
+    [
+        (partial(_drip, begin=b"HTTP/1.1 200 OK\r\nA: "), False),
+        (partial(_drip, begin=b"HTTP/1.1 200 OK\r\nA: "), True),
+        (partial(_drip, begin=b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"), False),
+        (_sip, False),
+    ],
+    ids=["head", "head on a used connection", "body", "upload"],
+)
+def test_the_timeout_bounds_a_whole_request(serve: Callable[[socket.socket], None], keeps: bool) -> None:
+    def run() -> None:
+        connection = listener.accept()[0]
+        with connection, contextlib.suppress(OSError):  # the client closes the connection
+            if keeps:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            serve(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(run)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(url, timeout=0.3, retries=0) as client:
+            assert not keeps or client.alive()
+            with pytest.raises(ServiceError, match="gave no answer within"):
+                client.detect(bytes(1 << 26 if serve is _sip else 1))
+        served.result(PATIENCE)
 
 
 def test_rejects_answers_of_another_service() -> None:
