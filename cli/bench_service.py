@@ -15,6 +15,8 @@ import numpy as np
 
 from lensbox.cli.detect import list_files
 from lensbox.cli.source import open_client
+from lensbox.common.errors import InputError, reading
+from lensbox.common.files import read_regular
 
 if TYPE_CHECKING:
     from lensbox.client import Client
@@ -42,7 +44,8 @@ def bench_service(
     for file in list_files(files, recursive=False):
         if file.fault is not None:
             raise file.fault
-        photographs.append(file.path.read_bytes())
+        with reading(file.path, InputError):
+            photographs.append(read_regular(file.path))
     rows: list[dict[str, Any]] = []
     service: dict[str, Any] = {}
     for count in connections:

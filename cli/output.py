@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from lensbox.cli.source import Answer
 from lensbox.common.errors import InputError, system_reason
-from lensbox.common.files import atomic_write
+from lensbox.common.files import atomic_write, read_regular
 from lensbox.common.pictures import converted
 
 # The classes take these colors in turn. Light colors: dark letters can be read on them.
@@ -104,7 +104,7 @@ class CocoResults:
 def _read_ids(file: Path) -> tuple[dict[str, Any], dict[str | None, Any]]:
     """Return the ids of images by `file_name` and of categories by `name`."""
     try:
-        document = json.loads(file.read_bytes())
+        document = json.loads(read_regular(file))
         # Windows separates folders with a backslash.
         names = [str(row["file_name"]).replace("\\", "/").removeprefix("./") for row in document["images"]]
         images = {name: row["id"] for name, row in zip(names, document["images"], strict=True)}

@@ -31,6 +31,7 @@ except ModuleNotFoundError as error:
 from lensbox.common.detections import READ_DETECTIONS, ImageDetections, Number, numbers_of_json
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
 from lensbox.common.fields import Fraction, Orientation, first_reason, plain_errors
+from lensbox.common.files import read_regular
 from lensbox.common.machine import package_version
 from lensbox.common.pictures import (
     ColorOrder,
@@ -357,7 +358,7 @@ def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
         return buffer.getvalue()
     require_rgb("image", color_order)
     content = content_of(image, "image")
-    return Path(cast(str, image)).read_bytes() if content is None else content
+    return read_regular(cast(str, image)) if content is None else content
 
 
 def _listed(boxes: Any) -> Any:

@@ -1,14 +1,55 @@
-"""Write files atomically, and check before long work that they can be written."""
+"""Read files, and refuse those that never end; write files atomically; check that files can be written."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from lensbox.common.errors import OutputError, system_reason
+
+MOST_PIPED = 1 << 28  # bytes of a pipe or a device, which may never end; the C++ runner has the same limit
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file to read. Raise OSError, also for a pipe or a device."""
+    file = open_input(path)
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it must be a regular file", str(path))
+
+
+def open_input(path: str | Path) -> BinaryIO:
+    """Open a file, or a pipe such as a shell's `<(...)`. A pipe without a writer is empty. Raise OSError."""
+    # Opening a pipe would wait for a writer; Windows lacks the flag.
+    flag = getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | flag))  # noqa: SIM115
+    if flag:
+        os.set_blocking(file.fileno(), True)
+    return file
+
+
+def read_regular(path: str | Path) -> bytes:
+    """Return the content of a regular file. Raise OSError."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_input(path: str | Path) -> bytes:
+    """Return the content of a regular file, or of a pipe with up to MOST_PIPED bytes. Raise OSError."""
+    with open_input(path) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file.read()
+        content = file.read(MOST_PIPED + 1)
+    if len(content) > MOST_PIPED:
+        raise OSError(errno.EFBIG, f"a pipe or device must have at most {MOST_PIPED} bytes", str(path))
+    return content
 
 
 def atomic_write(path: str | Path, content: bytes) -> None:

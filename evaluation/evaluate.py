@@ -19,6 +19,7 @@ from torch import nn
 from lensbox.cli.source import ask_artifact
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError, LensboxError, reading
+from lensbox.common.files import read_input
 from lensbox.common.torch_settings import torch_defaults
 from lensbox.evaluation.average_precision import Labels, Matches, Predictions
 from lensbox.evaluation.data.account import Account
@@ -214,27 +215,28 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
         return next(iter(near), None)
 
     found: dict[int, Found] = {}
-    with reading(file, InputError), file.open(encoding="utf-8-sig", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                document = json.loads(line) if line.strip() else {"images": []}
-                # Without --json-lines, the runner writes one document.
-                for answer in document.get("images", [document]):
-                    if (place := index_of(answer["file"])) is None:
-                        continue
-                    if place in found:
-                        raise InputError(f"{answer['file']} is a photograph that an earlier line has")
-                    for row in answer.get("detections", ()):
-                        if "label" in row:
-                            numbers.setdefault(row["label"], len(numbers))
-                    found[place] = _found(answer, numbers)
-            except InputError as error:
-                raise InputError(f"{file}:{number}: {error}") from error
-            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise InputError(
-                    f"{file}:{number} must be a line of `lensbox detect` or `lensbox_runner detect`, with "
-                    f"file, width, height and detections, got {line.strip()[:80]!r}"
-                ) from error
+    with reading(file, InputError):
+        text = read_input(file).decode("utf-8-sig", errors="replace")
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            document = json.loads(line) if line.strip() else {"images": []}
+            # Without --json-lines, the runner writes one document.
+            for answer in document.get("images", [document]):
+                if (place := index_of(answer["file"])) is None:
+                    continue
+                if place in found:
+                    raise InputError(f"{answer['file']} is a photograph that an earlier line has")
+                for row in answer.get("detections", ()):
+                    if "label" in row:
+                        numbers.setdefault(row["label"], len(numbers))
+                found[place] = _found(answer, numbers)
+        except InputError as error:
+            raise InputError(f"{file}:{number}: {error}") from error
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(
+                f"{file}:{number} must be a line of `lensbox detect` or `lensbox_runner detect`, with "
+                f"file, width, height and detections, got {line.strip()[:80]!r}"
+            ) from error
     if missing := [image.name for index, image in enumerate(photographs) if index not in found]:
         lacks = f"lacks {len(missing)} of {len(photographs)}, such as {missing[0]}"
         raise InputError(f"{file} must have a line for each photograph, and {lacks}")

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from lensbox.common.errors import InputError
-from lensbox.common.files import atomic_write
+from lensbox.common.files import atomic_write, read_input, read_regular
 from lensbox.runtime.file.archive import MAX_FILE_SIZE
 from lensbox.runtime.file.seal import check_seal, seal_of, signature_path
 
@@ -58,14 +58,14 @@ def sign_file(path: Path, key: Path) -> Path:
     if size > MAX_FILE_SIZE:
         raise InputError(f"{path} must have at most {MAX_FILE_SIZE} bytes, as artifacts do, got {size}")
     target = signature_path(path)
-    data = path.read_bytes()
+    data = read_regular(path)
     check_seal(data, path, InputError)
     atomic_write(target, private_key.sign(seal_of(data)))
     return target
 
 
 def _read_private_key(path: Path) -> Ed25519PrivateKey:
-    content = path.read_bytes()
+    content = read_input(path)
     key: object = None
     try:
         key = load_pem_private_key(content, password=None)

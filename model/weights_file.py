@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Fraction
-from lensbox.common.files import atomic_write
+from lensbox.common.files import atomic_write, open_regular
 from lensbox.common.torch_settings import torch_defaults
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
@@ -88,7 +88,7 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
 def opening(path: Path, name: str) -> Iterator[None]:
     """Raise InputError if the file cannot be opened within the context. name: of the file, for messages."""
     with reading(name, InputError):
-        path.open("rb").close()  # safetensors reports any file that it cannot open as missing
+        open_regular(path).close()  # safetensors reports any file that it cannot open as missing
         yield
 
 
@@ -110,7 +110,8 @@ def non_finite_weights(detector: nn.Module) -> str | None:
 
 def read_metadata(path: str | Path | None = None) -> dict[str, str]:
     """Return the metadata of a weights file. path: None for the shipped weights."""
-    with safetensors.safe_open(SHIPPED_WEIGHTS if path is None else path, framework="pt") as file:
+    path = SHIPPED_WEIGHTS if path is None else Path(path)
+    with opening(path, str(path)), safetensors.safe_open(path, framework="pt") as file:
         return dict(file.metadata() or {})
 
 

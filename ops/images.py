@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lensbox.common.canvas import Filter, Fit, Order
 from lensbox.common.errors import InputError
+from lensbox.common.files import read_regular
 
 # nvJPEG's hardware is slower on fewer files than on a batch; beyond this a call only keeps more memory.
 _BATCH = 256
@@ -177,7 +178,7 @@ def _content(file: bytes | str | Path | Tensor, index: int) -> Tensor:
             raise InputError(f"{_name(file, index)} must be uint8 [N] on the CPU, got {got}")
         return file.contiguous()
     try:
-        content = file if isinstance(file, bytes) else Path(file).read_bytes()
+        content = file if isinstance(file, bytes) else read_regular(file)
     except OSError as error:
         raise InputError(f"cannot read {_name(file, index)}: {error.strerror}") from error
     if not content:

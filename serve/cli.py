@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import socket
-import ssl
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,10 +57,7 @@ def _run(settings: Settings) -> None:
         raise StartupError(f"the service needs Linux, got {sys.platform}")
     Catalogue(settings.artifact, settings.models).check()
     try:
-        if settings.tls_certificate is not None:  # each front end would end and be restarted
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                settings.tls_certificate, settings.tls_key
-            )
+        settings.tls_context()  # each front end would end and be restarted
     except OSError as error:  # also ssl.SSLError
         raise StartupError(f"tls_certificate and tls_key cannot be used: {error}") from error
     keys = read_keys(settings)

@@ -3,6 +3,7 @@
 import math
 import re
 import socket
+import ssl
 from dataclasses import Field as DataclassField
 from dataclasses import fields
 from functools import cached_property
@@ -15,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from lensbox.common.detections import check_device
 from lensbox.common.fields import described
+from lensbox.common.files import open_regular
 
 MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
@@ -94,6 +96,23 @@ class Settings:
     def max_body_bytes(self) -> int:
         """The largest image request in bytes."""
         return int(self.max_body_mb * MEBIBYTE)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the certificate and key of HTTPS; None for HTTP. Raise OSError.
+
+        A key with a password is refused: OpenSSL would ask for the password at the terminal.
+        """
+
+        def refuse_password() -> str:
+            raise OSError("the key must have no password")
+
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        for path in (self.tls_certificate, self.tls_key):
+            open_regular(path).close()  # each front end reads them
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.tls_certificate, self.tls_key, refuse_password)
+        return context
 
     def url_of(self, listener: socket.socket) -> str:
         """Return the address of the service on a bound socket as a URL."""

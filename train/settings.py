@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
 from lensbox.common.fields import Count, Fraction, NonNegative, described, first_reason
+from lensbox.common.files import read_input
 from lensbox.evaluation.cli import DataInputs
 
 CONFIG_FILE = "config.json"  # in the folder of a run
@@ -185,7 +186,7 @@ def read_config(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))  # Windows begins files with a mark
+        values = yaml.safe_load(read_input(path).decode("utf-8-sig"))  # Windows begins files with a mark
     except OSError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {system_reason(error)}") from error
     except (ValueError, yaml.YAMLError, RecursionError) as error:

@@ -1,12 +1,12 @@
 #include <ATen/core/Tensor.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <iostream>
-#include <iterator>
 
 #include "boxes_json.h"
 #include "commands.h"
+#include "file/files.h"
 #include "file/json.h"
 #include "streams.h"
 
@@ -15,18 +15,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 16;  // boxes need 6
+constexpr uint64_t kMostBytes = 1 << 28;
 
 Json read_json(const std::string& file, const std::string& argument) {
-  std::ifstream stream;
-  if (file != "-") {
-    stream.open(file);
-    if (!stream || std::filesystem::is_directory(file))
-      throw lensbox::InputError(argument + ": cannot read the file " + file);
-  }
-  std::istream& input = file == "-" ? std::cin : stream;
-  const std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
   try {
+    const std::string text = file == "-" ? lensbox::read_stream(STDIN_FILENO, kMostBytes)
+                                         : lensbox::read_file(file, kMostBytes, /*also_pipes=*/true);
     return lensbox::parse_strict_json(text, kMaxDepth);
+  } catch (const lensbox::FileError& error) {
+    throw lensbox::InputError(argument + ": cannot read the file " + file + ": " + error.what());
   } catch (const lensbox::JsonError& error) {
     throw lensbox::InputError(argument + ": " + file + " must hold boxes as JSON: " + error.what());
   }

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Orientation
+from lensbox.common.files import open_regular
 from lensbox.evaluation.data.account import TWICE, Account
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import read_header
@@ -113,7 +114,7 @@ def read_text(path: Path, offset: int = 0, size: int = -1) -> str:
 
 def read_part(path: Path, offset: int, size: int) -> bytes:
     """Return bytes of a file; size -1: all from the offset on."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(offset)
         return file.read(size)
 

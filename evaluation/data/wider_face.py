@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath, PurePosixPath
 
 from lensbox.common.errors import reading
+from lensbox.common.files import open_regular
 from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.evaluation.data.account import MISSING, TWICE, Account
 from lensbox.evaluation.data.files import files_below, find_file
@@ -72,7 +73,11 @@ def read_wider_face(path: Path, account: Account) -> Iterator[LabelledImage]:
 def _members(shard: Path) -> dict[PurePath, Part]:
     """Return the files of an uncompressed tar file by name."""
     try:
-        with tarfile.open(shard, "r:") as archive:
+        with (
+            reading(shard, DataError),
+            open_regular(shard) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive,
+        ):
             files = [member for member in archive.getmembers() if member.isfile()]
     except tarfile.TarError as error:
         message = f"{shard} must be a folder or an uncompressed tar file of photographs and labels ({LAYOUT})"

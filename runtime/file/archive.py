@@ -1,6 +1,7 @@
 """Open artifact files: read kind and metadata without running or parsing code."""
 
 import io
+import os
 import struct
 import zipfile
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import BinaryIO, Literal, NamedTuple
 import torch
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
+from lensbox.common.files import open_regular
 from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata, too_long
 from lensbox.runtime.file.seal import check_seal
 
@@ -59,13 +61,12 @@ def read_file(path: str | Path) -> bytes:
     """Return the content of a file. Raise ArtifactError if it is missing or larger than MAX_FILE_SIZE."""
     path = Path(path)
     try:
-        if path.exists() and not path.is_file():  # reading a pipe may take for ever
-            kind = "the folder " if path.is_dir() else ""
-            raise ArtifactError(f"path must be an artifact file, got {kind}{path}")
-        size = path.stat().st_size
-        if size > MAX_FILE_SIZE:
-            raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
-        return path.read_bytes()
+        if path.is_dir():
+            raise ArtifactError(f"path must be an artifact file, got the folder {path}")
+        with open_regular(path) as file:
+            if (size := os.fstat(file.fileno()).st_size) > MAX_FILE_SIZE:
+                raise ArtifactError(f"{path} must have at most {MAX_FILE_SIZE} bytes, got {size}")
+            return file.read()
     except FileNotFoundError as error:
         raise ArtifactError(no_such_artifact(path)) from error
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lensbox.common.errors import ArtifactError, LensboxError, reading
+from lensbox.common.files import open_input, open_regular
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -135,7 +136,7 @@ def read_signature(path: Path) -> bytes | None:
     if not signature_file.is_file():
         return None
     name = f"{signature_file}, the signature of {path},"
-    with reading(name, ArtifactError), signature_file.open("rb") as file:
+    with reading(name, ArtifactError), open_regular(signature_file) as file:
         return file.read(_SIGNATURE_SIZE + 1)
 
 
@@ -144,7 +145,7 @@ def _read_public_key(path: Path) -> "Ed25519PublicKey":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    with reading(f"the public key {path}", ArtifactError), path.open("rb") as file:
+    with reading(f"the public key {path}", ArtifactError), open_input(path) as file:
         content = file.read(_MAX_KEY_SIZE)
     key: object = None
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from starlette.datastructures import Headers
 
 from lensbox.common.errors import reading
+from lensbox.common.files import read_input
 from lensbox.serve.errors import ApiError, StartupError
 from lensbox.serve.settings import Settings
 
@@ -75,7 +76,7 @@ def _read(name: str, file: Path | None, variable: str) -> tuple[bytes, ...]:
     """Return the keys in a file, or else in a variable. Line breaks and commas separate keys."""
     source = variable if file is None else f"{name} {file}"
     with reading(source, StartupError):
-        text = os.environ.get(variable) if file is None else file.read_text("utf-8-sig", "replace")
+        text = os.environ.get(variable) if file is None else read_input(file).decode("utf-8-sig", "replace")
     if text is None:
         return ()
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]

@@ -70,6 +70,7 @@ def create_app(service: Service) -> FastAPI:
             allow_origins=origins.split(","),
             allow_methods=("GET", "POST"),
             allow_headers=["*"],
+            allow_private_network=True,  # the service may be in one
             expose_headers=_MAY_BE_READ,
         )
     app.add_middleware(Edge, service=service)

@@ -6,7 +6,6 @@ import logging
 import os
 import resource
 import socket
-import ssl
 import threading
 from collections.abc import AsyncIterator
 from functools import partial
@@ -84,10 +83,7 @@ class Server:
         self._greetings = set[asyncio.Task[None]]()  # the loop has only weak references to its tasks
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
         self._outermost = ProxyHeadersMiddleware(app, trusted)  # type: ignore[arg-type]
-        self._tls: ssl.SSLContext | None = None
-        if settings.tls_certificate is not None:
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        self._tls = settings.tls_context()
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections from a bound, non-blocking socket, which is closed at the end."""

@@ -69,7 +69,7 @@ def _datatype(dtype: "np.dtype[Any]") -> str:
 class _Parameters(Struct):
     """The parameters of a request, an input or an output. The protocol says to ignore unknown ones.
 
-    timeout: microseconds; 0: none.
+    timeout: microseconds; 0: none. shared_memory_region: always refused.
     """
 
     binary_data_size: int | None = None
@@ -77,6 +77,11 @@ class _Parameters(Struct):
     binary_data_output: bool = False
     classification: int = 0
     timeout: Annotated[int, Meta(ge=0)] = 0
+    shared_memory_region: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.shared_memory_region is not None:
+            raise ValueError("shared_memory_region must be left out: send binary data")
 
 
 class _Input(Struct):

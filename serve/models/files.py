@@ -11,13 +11,13 @@ import hashlib
 import mmap
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, reading, system_reason
+from lensbox.common.files import open_regular
 
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
 _SIGNATURE_BYTES = 65  # one more than a signature has
@@ -134,15 +134,6 @@ class Catalogue:
         if not _NUMBER.fullmatch(text):
             raise ArtifactError(f"{path} must hold a version number, got {text!r}")
         return int(text)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read. Raise OSError, also for a pipe, which would wait for a writer."""
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError("it must be a regular file")
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_an_unwritable_cache_and_a_missing_artifact_are_named(
     assert str(photo / "lensbox") in lensbox("detect", photo, code=2)[1]
     os.mkfifo(tmp_path / "pipe")
     _, said = lensbox("detect", photo, "--artifact", tmp_path / "pipe", code=3)
-    assert f"path must be an artifact file, got {tmp_path / 'pipe'}" in said
+    assert f"{tmp_path / 'pipe'} cannot be read: it must be a regular file" in said
     _, said = lensbox("detect", photo, "--artifact", tmp_path / "none.pt", code=3)
     assert f"there is no file none.pt in {tmp_path}; " in said
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,23 @@ def test_names_files_that_cannot_be_read_or_written(random_path: Path, tmp_path:
     assert json.loads(targets.read_text()) == TARGETS
     (tmp_path / "predictions").unlink()
     assert "predictions: cannot read the file" in refusal(4, *asked)
+
+
+def test_a_pipe_stands_for_boxes_and_ends(random_path: Path, tmp_path: Path) -> None:
+    _, boxes, *targets = written(tmp_path)
+    asked = ["loss", "--artifact", random_path, *targets, "--predictions"]
+    loss = answer(*asked, boxes)
+    for place in ("-", "/dev/stdin"):
+        with subprocess.Popen(["cat", str(boxes)], stdout=subprocess.PIPE) as cat:
+            assert answer(*asked, place, stdin=cat.stdout) == loss
+    with Path("/dev/zero").open("rb") as zeros:
+        for place in ("-", "/dev/zero"):
+            message = refusal(4, *asked, place, stdin=zeros)
+            assert f"the file {place}: at most 268435456 bytes are accepted" in message
+    pipe = tmp_path / "pipe"  # nobody writes to it
+    os.mkfifo(pipe)
+    assert "must hold boxes as JSON" in refusal(4, *asked, pipe)
+    assert "not a file" in refusal(3, "info", "--artifact", pipe)
 
 
 # --- the op library ---

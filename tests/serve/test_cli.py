@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import write_certificate
 from serve_process import ServeProcess
 from services import settings_of
 from waiting import PATIENCE
@@ -23,6 +24,7 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A good artifact, a folder with files that are none, and a port that is taken."""
     (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
     (tmp_path / "cut.pt").write_bytes(artifact_path.read_bytes()[:1000])
+    write_certificate(tmp_path / "locked.pem", b"secret")
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield {"tmp": tmp_path, "port": other.getsockname()[1], "good": artifact_path}
 
@@ -40,6 +42,10 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
         (
             "--artifact {good} --port 0 --tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt",
             "--tls-certificate and --tls-key cannot be used: [SSL",
+        ),
+        (
+            "--artifact {good} --port 0 --tls-certificate {tmp}/locked.pem --tls-key {tmp}/locked.pem",
+            "--tls-certificate and --tls-key cannot be used: the key must have no password",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lensbox.common.errors import InputError
-from lensbox.common.files import atomic_write
+from lensbox.common.files import atomic_write, open_regular
 from lensbox.evaluation.data.labels import LabelledImage
 from lensbox.evaluation.evaluate import evaluate
 from lensbox.evaluation.figures import Figures
@@ -199,7 +199,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load what `save_checkpoint` wrote, on the CPU. Raise InputError for a missing or any other file."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle may fail in any way
         # Without torch's own message, which advises to run whatever code the file holds.
         raise InputError(f"{path} must be a checkpoint, got a missing, damaged or other file") from error

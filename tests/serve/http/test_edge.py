@@ -93,6 +93,7 @@ def test_cors_allows_only_configured_origins(client: httpx.Client, start: Start,
     (tmp_path / "keys").write_text(_KEY)
     client = start(cors_origins=f"{_SHOP},http://localhost:3000", api_keys_file=tmp_path / "keys").client
     headers = {**_ASK, "Access-Control-Request-Headers": "authorization,content-type,x-request-timeout-ms"}
+    headers["Access-Control-Request-Private-Network"] = "true"
     # A browser's preflight request has no key.
     response = client.options("/v1/detect", headers=headers)
     assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, _SHOP)

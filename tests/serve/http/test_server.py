@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 import uvloop
+from certificates import write_certificate
 from fastapi import FastAPI
-from services import connect
+from services import Start, connect
 from waiting import PATIENCE
 
 from lensbox.serve.cli import listen
@@ -55,6 +56,17 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     messages = [record.message for record in caplog.records if "cannot accept" in record.message]
     assert messages == ["cannot accept connections: [Errno 24] Too many open files"]
     assert listener.fileno() == -1  # closed
+
+
+def test_serves_https(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_certificate(tmp_path / "own.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    client = start(tls_certificate=path, tls_key=path).client
+    assert client.base_url.scheme == "https"
+    with connect(client.base_url):  # a silent one holds nobody up
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.get(f"http://127.0.0.1:{client.base_url.port}/livez", timeout=PATIENCE)
+        assert client.post("/v1/loss", json={"predictions": [], "targets": []}).status_code == 200
 
 
 def test_answers_connections_that_wait_at_the_end() -> None:

@@ -147,6 +147,11 @@ _INFER: list[tuple[Any, str]] = [
         {"inputs": [_BINARY], "outputs": [{"name": "boxes", "parameters": {"classification": 3}}]},
         "'boxes' cannot be returned as a classification",
     ),
+    ({"inputs": [_images(shared_memory_region="a")]}, "shared_memory_region must be left out"),
+    (
+        {"inputs": [_BINARY], "outputs": [{"name": "boxes", "parameters": {"shared_memory_region": "a"}}]},
+        "shared_memory_region must be left out",
+    ),
     ({"inputs": [_BINARY], "length": "9" * 5000}, "Content-Length must be a number of bytes .* got '999"),
 ]
 
