@@ -15,7 +15,7 @@ import click
 from lensbox.cli.command import Command, as_typed, options_of, read_options
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.errors import StartupError
-from lensbox.serve.http.api_keys import KEY_VARIABLES, read_keys
+from lensbox.serve.http.api_keys import forget_variables, read_keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import start_log
 from lensbox.serve.settings import Settings, options
@@ -61,8 +61,7 @@ def _run(settings: Settings) -> None:
     except OSError as error:  # also ssl.SSLError
         raise StartupError(f"tls_certificate and tls_key cannot be used: {error}") from error
     keys = read_keys(settings)
-    for name in KEY_VARIABLES:
-        os.environ.pop(name, None)  # no other process needs them
+    forget_variables()
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
@@ -76,8 +75,13 @@ def _run(settings: Settings) -> None:
         # one inference then takes seconds.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # Imported here: `--help` has no use for it, and signals are handled meanwhile.
-        from lensbox.serve.engine.devices import for_this_machine
-        from lensbox.serve.processes import supervisor
+        try:
+            from lensbox.serve.engine.devices import for_this_machine
+            from lensbox.serve.processes import supervisor
+        except ModuleNotFoundError:  # `main` says how to install it
+            raise
+        except (ImportError, OSError) as error:  # a shared library is missing, or does not fit
+            raise StartupError(f"cannot import what the service needs: {error}") from error
 
         settings, devices = for_this_machine(settings)
         supervisor.run(settings, devices, listener, shutdown, keys)

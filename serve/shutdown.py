@@ -32,7 +32,8 @@ class Shutdown:
         self._asked = self._reloads = False
         self._has_terminal = os.isatty(0)
         signal.signal(signal.SIGHUP, self._note_reload)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in (signal.SIGALRM, signal.SIGCHLD):  # a caller may have ignored them
+            signal.signal(number, signal.SIG_DFL)
         for number in SIGNALS:
             signal.signal(number, self._handle)
 

@@ -2,14 +2,17 @@
 
 import contextlib
 import math
+import multiprocessing
 import os
 from dataclasses import replace
 from pathlib import Path
 
 from lensbox.common.errors import DeviceError
+from lensbox.serve.errors import StartupError
 from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
+_FOUND = 100  # exit code for no GPU, one more for each; lower codes are failures
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -23,15 +26,33 @@ def for_this_machine(settings: Settings) -> tuple[Settings, list[str]]:
     devices = settings.device.split(",")
     uses_gpu = devices[0].startswith("cuda")
     if devices[0] in ("all", "auto"):
-        import torch
-
-        uses_gpu = torch.cuda.is_available()
+        count = _count_gpus()
+        uses_gpu = count > 0
         if devices[0] == "all":
             if not uses_gpu:
                 raise DeviceError("device must be usable, got 'all', but torch finds no GPU")
-            devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+            devices = [f"cuda:{number}" for number in range(count)]
     frontends = settings.frontends or (max(1, min(_MOST_FRONTENDS, usable_cpus() // 2)) if uses_gpu else 1)
     return replace(settings, frontends=frontends), devices
+
+
+def _count_gpus() -> int:
+    """Return the number of GPUs that torch can use. Raise StartupError if looking for them ends the process.
+
+    Another process looks, and tells by its exit code: whoever has begun to use CUDA cannot fork engines.
+    """
+
+    def look() -> None:
+        import torch
+
+        os._exit(_FOUND + (torch.cuda.device_count() if torch.cuda.is_available() else 0))
+
+    process = multiprocessing.get_context("fork").Process(target=look)
+    process.start()
+    process.join()
+    if (code := process.exitcode or 0) < _FOUND:
+        raise StartupError(f"the search for GPUs ended with {code}; --device cpu skips it")
+    return code - _FOUND
 
 
 def batch_sizes(largest: int) -> list[int]:

@@ -1,5 +1,6 @@
 """Keys: read at the start, and compared with the key of each request."""
 
+import ctypes
 import hmac
 import os
 import re
@@ -13,7 +14,7 @@ from lensbox.common.files import read_input
 from lensbox.serve.errors import ApiError, StartupError
 from lensbox.serve.settings import Settings
 
-KEY_VARIABLES = "LENSBOX_API_KEYS", "LENSBOX_ADMIN_KEY"
+_VARIABLES = "LENSBOX_API_KEYS", "LENSBOX_ADMIN_KEY"
 _KEY = re.compile(r"[!-~]{16,256}")
 
 
@@ -65,11 +66,21 @@ def _check(headers: Headers, known: tuple[bytes, ...], name: str) -> None:
 
 def read_keys(settings: Settings) -> Keys:
     """Return the keys in the files of the settings, or else in the environment. Raise StartupError."""
-    api = _read("api_keys_file", settings.api_keys_file, KEY_VARIABLES[0])
-    admin = _read("admin_key_file", settings.admin_key_file, KEY_VARIABLES[1])
+    api = _read("api_keys_file", settings.api_keys_file, _VARIABLES[0])
+    admin = _read("admin_key_file", settings.admin_key_file, _VARIABLES[1])
     if len(admin) > 1:
         raise StartupError(f"there must be one admin key, got {len(admin)}")
     return Keys(api, admin[0] if admin else None)
+
+
+def forget_variables() -> None:
+    """Remove the keys from the environment, and from /proc/PID/environ, which forked processes have, too."""
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    for name in _VARIABLES:
+        if place := libc.getenv(name.encode()):
+            ctypes.memset(place, 0, len(ctypes.string_at(place)))
+        os.environ.pop(name, None)
 
 
 def _read(name: str, file: Path | None, variable: str) -> tuple[bytes, ...]:

@@ -1,12 +1,15 @@
 """Log records as text or JSON lines, which never wait for a reader of stderr."""
 
+import contextlib
 import json
 import logging
+import os
 import sys
+import threading
 import time
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from logging.handlers import QueueHandler, QueueListener
+from logging.handlers import QueueHandler
 from queue import Full, Queue
 from typing import Any
 
@@ -45,32 +48,35 @@ def start_log(level: str, style: str) -> None:
     start_reporting(level.upper(), as_log=True)
     handlers = logging.getLogger().handlers
     formatter = JsonFormatter() if style == "json" else handlers[0].formatter
-    handlers[:] = [QueuedLog(sys.stderr, formatter)]
+    handlers[:] = [QueuedLog(sys.stderr.fileno(), formatter)]
 
 
 class QueuedLog(QueueHandler):
-    """Format records, and write the lines in a thread. While nobody reads the stream, drop and count lines.
+    """Format records, and write the lines in a thread. While nobody reads the file, drop and count lines.
 
     A pipe without a reader fills up after 64 KiB; writing would then block the event loop.
     """
 
-    def __init__(self, stream: Any, formatter: logging.Formatter | None) -> None:
-        self._lines: Queue[Any] = Queue(_MOST_LINES)
+    def __init__(self, file: int, formatter: logging.Formatter | None) -> None:
+        self._lines: Queue[str] = Queue(_MOST_LINES)
         super().__init__(self._lines)
-        self.setFormatter(formatter)  # here, because request IDs belong to the caller's context
-        self.stream, self._dropped = stream, 0
-        self._listener = QueueListener(self.queue, logging.StreamHandler(stream))
-        self._listener.start()
+        self.setFormatter(formatter)
+        self._file, self._dropped = file, 0
+        threading.Thread(target=self._write, name="lensbox-log", daemon=True).start()
 
-    def enqueue(self, record: logging.LogRecord) -> None:
+    def prepare(self, record: logging.LogRecord) -> str:
+        """Format a record, here, because request IDs belong to the caller's context."""
+        return self.format(record)
+
+    def enqueue(self, line: Any) -> None:
         """Put a line into the queue, unless it is full."""
         try:
             if self._dropped:
                 text = f"{self._dropped} log lines were dropped, because nobody read them"
                 told = _log.makeRecord(_log.name, logging.WARNING, "", 0, text, (), None)
-                self.queue.put_nowait(self.prepare(told))
+                self._lines.put_nowait(self.prepare(told))
                 self._dropped = 0
-            self.queue.put_nowait(record)
+            self._lines.put_nowait(line)
         except Full:
             self._dropped += 1
 
@@ -80,3 +86,11 @@ class QueuedLog(QueueHandler):
         while self._lines.qsize() and time.monotonic() < until:
             time.sleep(_POLL)
         time.sleep(_POLL)  # for the line that is being written
+
+    def _write(self) -> None:
+        """Write lines without a lock or a buffer: at a fork, the new process would get them as they are."""
+        while True:
+            line = f"{self._lines.get()}\n".encode(errors="backslashreplace")
+            with contextlib.suppress(OSError):  # nobody can read any more
+                while line:
+                    line = line[os.write(self._file, line) :]

@@ -55,16 +55,15 @@ def main(
     address: EngineAddress,
     content: Content,
     folder: str,
-    file: int,
     status: "Connection[Any, Any]",
 ) -> None:
     """Run until the supervisor ends the process or the model is out of use; then exit with 1.
 
-    model: its name; "": the artifact has it. content: the artifact, in `file`. folder: for temporary files.
+    model: its name; "": the artifact has it. content: the artifact. folder: for temporary files.
     status: receives `Loaded` when the engine is ready, and then heartbeats; or else the reason why not.
     """
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    settings, content = replace(settings, device=address.device), replace(content, file=file)
+    settings = replace(settings, device=address.device)
     begun = time.monotonic()
 
     front_ends = FrontEnds(address)

@@ -15,11 +15,11 @@ _MOST_BYTES_PER_PIXEL = 4
 
 
 def main(
-    settings: Settings, keys: Keys, table: Table, listener: int, control: "Connection[Any, Any]"
+    settings: Settings, keys: Keys, table: Table, listener: socket.socket, control: "Connection[Any, Any]"
 ) -> None:
-    """Run until SIGTERM. The process exits with 0. listener: the socket. control: see `Follower`."""
+    """Run until SIGTERM. The process exits with 0. control: see `Follower`."""
     models = Follower(control, table, arena_size(settings))
-    run(settings, socket.socket(fileno=listener), keys, models)
+    run(settings, listener, keys, models)
     end_process(0)
 
 

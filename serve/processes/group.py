@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from lensbox.serve.models.control import EngineAddress, Loaded, new_address
 from lensbox.serve.models.files import Content
 from lensbox.serve.observability.metrics import ServiceCounters
-from lensbox.serve.processes.fork_server import ForkServer
+from lensbox.serve.processes import engine_process
+from lensbox.serve.processes.forking import fork
 from lensbox.serve.processes.lifecycle import Child, described
 from lensbox.serve.settings import Settings
 
@@ -33,7 +34,6 @@ class Plan(NamedTuple):
     counters: ServiceCounters
     slots: set[int]
     temporary: str
-    fork_server: ForkServer
 
 
 class Group:
@@ -85,9 +85,9 @@ class Group:
         return Child(name, slot, partial(self._launch, slot, address), self._take, model=self.name)
 
     def _launch(self, slot: str, address: EngineAddress) -> Any:
-        plan, content = self._plan, self.content
-        arguments = self.name, address, content, self._folder
-        return plan.fork_server.fork("lensbox-engine", slot, plan.settings, arguments, content.file)
+        settings, content = self._plan.settings, self.content
+        main = partial(engine_process.main, settings, self.name, address, content, self._folder)
+        return fork("lensbox-engine", slot, settings, main, content.file)
 
     def _engine_name(self, device: str) -> str:
         return f"the engine of {self.name or self.content.path.name} version {self.version} on {device}"

@@ -1,6 +1,5 @@
 """One child process of the supervisor: start it, watch its heartbeat, restart it with back-off."""
 
-import contextlib
 import logging
 import math
 import os
@@ -18,21 +17,13 @@ _STABLE = 30.0  # seconds of running after which earlier failures of a process d
 _LONGEST_PAUSE = 10.0  # maximum seconds between restarts of a crashing process
 _SHORT = 0.001  # seconds
 _LONGEST_STEP = 0.5  # seconds of silence counted per check at most: this process may have been suspended
-_codes: dict[int, int] = {}  # exit codes of processes that have ended, by pid
-
-
-def reap() -> None:
-    """Take note of all processes that have ended, and of orphans: the supervisor adopts them."""
-    with contextlib.suppress(ChildProcessError):  # no process
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            _codes[ended[0]] = os.waitstatus_to_exitcode(ended[1])
 
 
 class Child:
     """A process and how to start it.
 
     slot: the process's name in the shared metrics. launch: starts it; returns its pid and our end of its
-    pipe, or None if it cannot be started yet. take: called with this object and each message of the process,
+    pipe, see `forking.fork`. take: called with this object and each message of the process,
     but for None, a mere heartbeat. patience: maximum seconds without a message. model: of an engine. pid:
     None while there is no process. silence: seconds since the latest message; None before the first
     one. failures: failed starts and early exits in a row.
@@ -42,7 +33,7 @@ class Child:
         self,
         name: str,
         slot: str,
-        launch: Callable[[], "tuple[int, Connection[Any, Any]] | None"],
+        launch: Callable[[], "tuple[int, Connection[Any, Any]]"],
         take: Callable[["Child", Any], None],
         patience: float = math.inf,
         model: str = "",
@@ -51,6 +42,7 @@ class Child:
         self.patience, self.model = patience, model
         self.pid: int | None = None
         self.pipe: Connection[Any, Any] | None = None
+        self._code: int | None = None
         self.failures = 0
         self.started = self.restart_at = -math.inf
         self.silence: float | None = None
@@ -58,8 +50,11 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the process, after `reap`; None if it runs or was not started."""
-        return None if self.pid is None else _codes.get(self.pid)
+        """The exit code of the process; None if it runs or was not started."""
+        if self.pid is not None and self._code is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
 
     @property
     def is_running(self) -> bool:
@@ -82,9 +77,9 @@ class Child:
         if time.monotonic() >= self.restart_at:
             try:
                 self._start()
-            except Exception as error:  # many types: the fork server has ended, or memory is short
+            except OSError as error:  # memory, processes or files are short
                 self._retry_later()
-                _log.error("%s cannot be started; retrying: %s", self.name, error or type(error).__name__)
+                _log.error("%s cannot be started; retrying: %s", self.name, error)
 
     def receive(self) -> None:
         """Take the messages of the process."""
@@ -110,22 +105,19 @@ class Child:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal to the process, if it runs."""
-        if self.pid is not None and self.exit_code is None:
+        if self.pid is not None and self.is_running:
             os.kill(self.pid, number)
 
     def end(self) -> None:
         """Kill the process, wait for its end, and free all that belongs to it."""
         self.kill()
         while self.is_running:
-            reap()
             time.sleep(_SHORT)
         self._forget()
 
     def _start(self) -> None:
-        if (launched := self.launch()) is not None:
-            self.pid, self.pipe = launched
-            _codes.pop(self.pid, None)  # of an earlier process with this pid
-            self.silence, self.started = None, time.monotonic()
+        self.pid, self.pipe = self.launch()
+        self.silence, self.started = None, time.monotonic()
 
     def _retry_later(self) -> None:
         """Set the time of the next start, with exponential back-off."""
@@ -135,7 +127,7 @@ class Child:
         self._forget()
 
     def _forget(self) -> None:
-        self.pid = None
+        self.pid = self._code = None
         self._close_pipe()
 
     def _check_heartbeat(self) -> None:

@@ -9,13 +9,15 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
+from lensbox.common.machine import exempt_objects
 from lensbox.serve.folders import service_folder
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.metrics import ServiceCounters, shared_metrics
-from lensbox.serve.processes.fork_server import ForkServer
+from lensbox.serve.processes import frontend_process
+from lensbox.serve.processes.forking import fork
 from lensbox.serve.processes.group import Plan
-from lensbox.serve.processes.lifecycle import Child, reap
+from lensbox.serve.processes.lifecycle import Child
 from lensbox.serve.processes.repository import Repository
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
@@ -42,28 +44,26 @@ def run(
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    with service_folder(tempfile.gettempdir()) as temporary, shared_metrics("supervisor") as shared:
-        counters, fork_server = ServiceCounters(), ForkServer(temporary, shared)
-        models = Repository(catalogue, Plan(settings, devices, counters, set(), temporary, fork_server))
+    with service_folder(tempfile.gettempdir()) as temporary, shared_metrics("supervisor"):
+        counters = ServiceCounters()
+        models = Repository(catalogue, Plan(settings, devices, counters, set(), temporary))
         frontends = models.front_ends.children
 
         def launch(slot: str) -> Any:
-            arguments = keys, models.front_ends.table
-            return fork_server.fork("lensbox-http", slot, settings, arguments, listener.fileno())
+            main = partial(frontend_process.main, settings, keys, models.front_ends.table, listener)
+            return fork("lensbox-http", slot, settings, main, listener.fileno())
 
         for number in range(1, 1 + (settings.frontends or 1)):
             slot = f"frontend-{number}"
             frontends.append(Child(f"front end {number}", slot, partial(launch, slot), models.take, SILENCE))
 
         def look() -> None:
-            """Keep the fork server and the engines alive; then wait until a process tells something."""
-            reap()
-            fork_server.keep_alive(counters)
+            """Keep the engines alive; then wait until a process tells something."""
             models.keep_alive()
-            children = [fork_server, *models.children]
-            pipes = [child.pipe for child in children if child.pipe is not None]
+            pipes = [child.pipe for child in models.children if child.pipe is not None]
             wait(pipes, _BUSY_TICK if models.is_busy else _TICK)
 
+        exempt_objects()  # so that no collection unshares the pages of forked processes
         try:
             models.start()
             while not asked:
@@ -90,6 +90,6 @@ def run(
                 look()
             _log.info("ended")
         finally:
-            for child in [*frontends, fork_server]:
+            for child in frontends:
                 child.kill()
             models.close()

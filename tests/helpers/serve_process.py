@@ -86,9 +86,9 @@ class ServeProcess:
         return self.url() or ""
 
     def workers(self) -> dict[str, list[int]]:
-        """Return the pids of the fork server, of engines and of front ends."""
-        found: dict[str, list[int]] = {"fork server": [], "engines": [], "frontends": []}
-        kinds = {"lensbox-fork": "fork server", "lensbox-engine": "engines", "lensbox-http": "frontends"}
+        """Return the pids of engines and of front ends."""
+        found: dict[str, list[int]] = {"engines": [], "frontends": []}
+        kinds = {"lensbox-engine": "engines", "lensbox-http": "frontends"}
         for child in _children(self.process.pid):
             if kind := kinds.get(read_process(child, "comm").strip()):
                 found[kind].append(child)

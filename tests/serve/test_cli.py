@@ -73,6 +73,19 @@ def test_refuses_a_device_that_is_not_there(artifact_path: Path) -> None:
         assert "cannot start: --device must be usable, got 'cuda:63'" in process.refusal()
 
 
+def test_refuses_an_installation_that_cannot_be_imported(artifact_path: Path) -> None:
+    before = """
+import sys
+class Broken:
+    def find_spec(self, name, *_):
+        if name == "uvloop":
+            raise ImportError("libuv.so.1: cannot open shared object file")
+sys.meta_path.insert(0, Broken())
+"""
+    with ServeProcess(artifact_path, before=before) as process:
+        assert "cannot import what the service needs: libuv.so.1: cannot open" in process.refusal()
+
+
 def test_help_shows_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
     shown = re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)

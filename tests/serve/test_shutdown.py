@@ -20,18 +20,13 @@ from services import problem_of
 from waiting import PATIENCE, wait_until
 
 _NO_BOXES: dict[str, list[Any]] = {"predictions": [], "targets": []}
-# A module for the processes that speak HTTP: images take an hour to decode.
+# Images take an hour to decode.
 _STUCK_DECODER = """
 import sys, time, lensbox.serve.requests.decoding
 def decode(*_):
     print("decoding", file=sys.stderr, flush=True)
     time.sleep(3600)
 lensbox.serve.requests.decoding.photo_from_file = decode
-"""
-_PRELOAD = """
-import sys, lensbox.serve.processes.fork_server as fork_server
-sys.path.append({!r})  # also of the fork server
-fork_server.PRELOADED = (*fork_server.PRELOADED, "stuck_decoder")
 """
 # An orderly shutdown that exits with 7, never ends, or is not set yet. Exits with 8 to reload.
 _SHUTDOWN = """
@@ -46,9 +41,8 @@ sys.exit(8)
 """
 
 
-def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path, tmp_path: Path) -> None:
-    (tmp_path / "stuck_decoder.py").write_text(_STUCK_DECODER)
-    before = with_limits(shutdown_timeout=1) + _PRELOAD.format(str(tmp_path))
+def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> None:
+    before = with_limits(shutdown_timeout=1) + _STUCK_DECODER
     with (
         ThreadPoolExecutor(1) as pool,
         ServeProcess(artifact_path, before=before) as process,

@@ -4,12 +4,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from lensbox.common.errors import DeviceError
 from lensbox.serve.engine.devices import batch_sizes, for_this_machine, usable_cpus
+from lensbox.serve.errors import StartupError
 from lensbox.serve.settings import Settings
 
 _NESTED = {"pods": "400000 100000", "pods/mine": "max 100000", "others": "100000 100000"}
@@ -61,6 +63,20 @@ def test_fits_the_service_to_the_machine(
     monkeypatch.setattr("lensbox.serve.engine.devices.usable_cpus", lambda: 8)
     settings = Settings(Path("unused"), **asked)
     assert for_this_machine(settings) == (replace(settings, frontends=frontends), devices)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_another_process_looks_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for them begins to use CUDA, and then this process could not fork engines."""
+    is_available = Mock(return_value=True)
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    settings = Settings(Path("unused"), device="all", frontends=1)
+    assert for_this_machine(settings) == (settings, ["cuda:0", "cuda:1"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: os._exit(9))
+    with pytest.raises(StartupError, match="ended with 9; --device cpu"):
+        for_this_machine(settings)
+    is_available.assert_not_called()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

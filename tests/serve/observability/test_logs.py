@@ -68,7 +68,7 @@ def test_an_exception_is_part_of_its_line() -> None:
 
 def _log_to(file: int) -> logging.Logger:
     log = logging.Logger("test")
-    log.addHandler(QueuedLog(os.fdopen(file, "w"), JsonFormatter()))
+    log.addHandler(QueuedLog(file, JsonFormatter()))
     return log
 
 
@@ -93,14 +93,9 @@ def test_drops_and_counts_lines_that_nobody_reads() -> None:
     assert sum(int(line.split()[0]) if counted in line else 1 for line in lines) == 4001
     assert any(counted in line for line in lines)
     assert [int(line.split()[0]) for line in lines[:1000]] == list(range(1000))
-    _close(log)
+    log.handlers[0].flush()
+    os.close(writer)
     thread.join()
-
-
-def _close(log: logging.Logger) -> None:
-    handler: Any = log.handlers[0]
-    handler.flush()
-    handler.stream.close()
 
 
 def test_logs_without_a_reader() -> None:

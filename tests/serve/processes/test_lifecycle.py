@@ -1,6 +1,8 @@
 """One child process: starts, restarts with back-off, and silence."""
 
+import errno
 import multiprocessing
+import os
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -15,29 +17,27 @@ _PID = 1 << 30  # no process has it
 def test_retries_a_failed_start_with_back_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Retry a failed start, for example after the fork server was killed."""
     starts: list[None] = []
     codes = dict[int, int]()
 
     def launch() -> Any:
         starts.append(None)
-        if len(starts) == 1:
-            return None  # the fork server starts
-        if len(starts) <= 4:
-            raise EOFError
+        if len(starts) <= 3:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        codes.clear()
         return _PID, multiprocessing.Pipe()[0]
 
     now = 100.0
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(lifecycle, "_codes", codes)
+    monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, codes[pid] << 8) if pid in codes else (0, 0))
     child = lifecycle.Child("an engine", "engine-0", launch, print)
     counters: Any = Mock()
-    for _ in range(11):
+    for _ in range(10):
         child.keep_alive(counters)
         now += 0.2
-    assert len(starts) == 5  # at 0, 0.2, 0.4, 1.0 and 2.0 seconds
+    assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
     assert child.is_running
-    assert caplog.text.count("an engine cannot be started; retrying: ") == 3
+    assert caplog.text.count("an engine cannot be started; retrying: [Errno 11] Resource") == 3
     for seconds, failures in ((31.0, 1), (1.0, 2)):  # after a long run, earlier failures do not count
         now += seconds
         codes[_PID] = 1
@@ -51,7 +51,8 @@ def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
     own, other = multiprocessing.Pipe()
     child = lifecycle.Child("an engine", "engine-0", lambda: (_PID, own), print, patience=3.0)
-    monkeypatch.setattr("os.kill", lambda pid, number: killed.append(now))
+    monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(now))
 
     def look(seconds: float) -> None:
         nonlocal now

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from services import Encode, asking, connect, refuses
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.detect.artifact import Artifact
+from lensbox.serve.folders import service_folder
 
 KEY = "alice-0123456789abcdef"
 
@@ -31,6 +33,7 @@ def process(artifact_path: Path) -> Iterator[ServeProcess]:
     options = ("--frontends", "2", "--device", "cpu,cpu", "--max-pixels", "1000000")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENSBOX_API_KEYS", KEY)
+        patch.setenv("OMP_DISPLAY_ENV", "true")  # OpenMP logs its settings when it is loaded
         process = ServeProcess(artifact_path, *options)
     with process:
         yield process
@@ -47,7 +50,7 @@ def ask(url: str, method: str = "GET", **options: Any) -> httpx.Response:
 
 
 def _all_run(process: ServeProcess) -> bool:
-    return [len(pids) for pids in process.workers().values()] == [1, 2, 2]
+    return [len(pids) for pids in process.workers().values()] == [2, 2]
 
 
 def _all_ended(pids: list[int]) -> bool:
@@ -81,9 +84,7 @@ def test_processes_return_the_artifacts_results(
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(detect, files * 10))
-    for engine in process.workers()["engines"]:
-        assert "OMP_WAIT_POLICY=passive" in read_process(engine, "environ").split("\0")
-    assert "libtorch" not in read_process(process.process.pid, "maps")  # the supervisor stays small
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in process.log
     assert [one["code"] for one in answers[2::4]] == ["undecodable_image"] * 10
     for index, expected in alone.items():
         for answer in answers[index::4]:
@@ -100,9 +101,37 @@ def test_processes_return_the_artifacts_results(
         wait_until(lambda: _value(url, answered) == 30)  # the sum over both
 
 
+def _files(pid: int) -> list[str]:
+    """Return what the open files of a process are."""
+    return [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def test_no_process_has_files_or_keys_of_others(process: ServeProcess, url: str) -> None:
+    """Else the port would stay open during a shutdown, and unloaded models would stay in memory."""
+    wait_until(lambda: _all_run(process))
+    process.ready()
+    supervisor, workers = process.process.pid, process.workers()
+    port = f"{int(url.rpartition(':')[2]):04X}"
+    connections = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    (listener,) = (f"socket:[{row[9]}]" for row in connections if row[1].endswith(port) and row[3] == "0A")
+    model = "/memfd:lensbox-artifact (deleted)"
+    for kind, has_listener in (("engines", False), ("frontends", True)):
+        for pid in workers[kind]:
+            files = _files(pid)
+            assert ((listener in files), files.count(model)) == (has_listener, not has_listener)
+            assert not [file for file in files if "lensbox-service-" in file and ".db" not in file]  # locks
+    assert {listener, model} <= {*_files(supervisor)}
+    for pid in (supervisor, *workers["engines"], *workers["frontends"]):
+        variables = read_process(pid, "environ")
+        assert "OMP_DISPLAY_ENV=true" in variables
+        assert "LENSBOX_API_KEYS=" in variables  # without its value
+        assert KEY not in variables
+    # Beside the main thread there is the log's. A thread of OpenMP would be missing in forked processes.
+    assert len(list(Path(f"/proc/{supervisor}/task").iterdir())) == 2
+
+
 @pytest.mark.parametrize(
-    ("kind", "answers"),
-    [("fork server", {"200"}), ("engines", {"200", "503"}), ("frontends", {"200", "503", "broken"})],
+    ("kind", "answers"), [("engines", {"200", "503"}), ("frontends", {"200", "503", "broken"})]
 )
 def test_a_killed_process_is_replaced(
     kind: str, answers: set[str], process: ServeProcess, url: str, png: bytes
@@ -160,50 +189,90 @@ def test_a_second_signal_or_killed_supervisor_ends_all_processes(
     with ServeProcess(artifact_path, "--frontends", "1", before=limits) as process:
         url = process.ready()
         running = [pid for pids in process.workers().values() for pid in pids]
-        assert len(running) == 3
+        assert len(running) == 2
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: request("GET", f"{url}/readyz").status_code == 503)
         no_boxes: dict[str, Any] = {"predictions": [], "targets": []}
         assert request("POST", f"{url}/v1/loss", json=no_boxes).status_code == 200
-        for kind in ("fork server", "engines"):
-            os.kill(process.workers()[kind][0], signal.SIGKILL)
+        os.kill(process.workers()["engines"][0], signal.SIGKILL)
         wait_until(lambda: request("POST", f"{url}/v1/loss", json=no_boxes).status_code == 200)
         running += [pid for pids in process.workers().values() for pid in pids]
-        variables = read_process(running[-1], "environ").split("\0")
-        (shared,) = [Path(one.partition("=")[2]) for one in variables if "PROMETHEUS_MULTIPROC_DIR" in one]
-        assert shared.exists()
+        found = re.search(r"/\S+/lensbox-service-\w+", read_process(process.process.pid, "maps"))
+        assert found is not None
+        folders = [Path(found[0]), *tmp_path.iterdir()]
         assert process.end(number) in (128 + signal.SIGINT, -number)
         wait_until(lambda: _all_ended(running))
-        if number == signal.SIGKILL:  # the fork server is the last one
-            wait_until(lambda: not shared.exists() and not any(tmp_path.iterdir()))
+        for folder in folders:  # no process has their locks
+            os.utime(folder, (0, 0))
+            with service_folder(str(folder.parent)):
+                assert not folder.exists()
+
+
+_FULL_PIPE = """
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as some callers do
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+try:
+    while True:
+        os.write(writer, bytes(1 << 12))
+except BlockingIOError:
+    os.set_blocking(writer, True)
+os.dup2(writer, 2)
+"""
+
+
+@pytest.mark.parametrize("is_open", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+def test_processes_are_replaced_while_nobody_reads_the_log(artifact_path: Path, is_open: bool) -> None:
+    """The pipe of the log is full, or has lost its reader: no fork waits for a lock or a stream."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url, options = (
+        f"http://127.0.0.1:{port}",
+        ("--frontends", "1", "--port", str(port), "--log-level", "debug"),
+    )
+    before = _FULL_PIPE if is_open else f"{_FULL_PIPE}os.close(reader)"
+
+    def is_ready() -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return request("GET", f"{url}/readyz").status_code == 200
+        return False
+
+    with ServeProcess(artifact_path, *options, before=before) as process:
+        wait_until(is_ready)
+        for kind in ("engines", "frontends") * 2:
+            (killed,) = process.workers()[kind]
+            os.kill(killed, signal.SIGKILL)
+            wait_until(lambda pid=killed: _state(pid) == "X" and is_ready())  # type: ignore[misc]
+        assert process.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["auto", "all"])
+def test_only_engines_use_the_gpu(artifact_path: Path, device: str) -> None:
+    """A process cannot use CUDA whose parent has begun to use it."""
+    with ServeProcess(artifact_path, "--device", device) as process:
+        url = process.ready()
+        assert request("GET", f"{url}/v1/model").json()["service"]["device"].startswith("cuda")
+        workers = process.workers()
+        for pid in (process.process.pid, *workers["frontends"], *workers["engines"]):
+            uses = any(file.startswith("/dev/nvidia") for file in _files(pid))
+            assert uses == (pid in workers["engines"])
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["fork server", "supervisor"])
-def test_a_process_that_is_killed_at_the_start(
-    artifact_path: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fork server also goes on without a module that it cannot import."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    before = "from lensbox.serve.processes import fork_server as one\none.PRELOADED = ('no', *one.PRELOADED)"
-    with ServeProcess(artifact_path, "--frontends", "1", before=before) as process:
-        wait_until(lambda: bool(process.workers()["fork server"]))
-        (fork_server,) = process.workers()["fork server"]
-        if kind == "fork server":
-            os.kill(fork_server, signal.SIGKILL)
-            process.ready()
-        else:
-            process.end(signal.SIGKILL)
-            wait_until(lambda: _all_ended([fork_server]))
-            assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("moment", ["fork server", "engines"])
+@pytest.mark.parametrize("moment", ["imports", "engines"])
 def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> None:
     """Ctrl-C reaches all processes of the terminal's job."""
     with ServeProcess(artifact_path, "--frontends", "1") as process:
-        wait_until(lambda: bool(process.workers()[moment]))
+        pid = process.process.pid
+        wait_until(
+            lambda: (
+                "libtorch" in read_process(pid, "maps")
+                if moment == "imports"
+                else bool(process.workers()[moment])
+            )
+        )
         os.killpg(process.process.pid, signal.SIGINT)
         assert process.process.wait(PATIENCE) == 0, process.log
         process.thread.join(PATIENCE)
