@@ -58,11 +58,11 @@ class QueuedLog(QueueHandler):
     """
 
     def __init__(self, file: int, formatter: logging.Formatter | None) -> None:
-        self._lines: Queue[str] = Queue(_MOST_LINES)
+        self._file, self._dropped = file, 0
+        self._start()
         super().__init__(self._lines)
         self.setFormatter(formatter)
-        self._file, self._dropped = file, 0
-        threading.Thread(target=self._write, name="lensbox-log", daemon=True).start()
+        os.register_at_fork(after_in_child=self._start)  # a forked process has no thread, and its own lines
 
     def prepare(self, record: logging.LogRecord) -> str:
         """Format a record, here, because request IDs belong to the caller's context."""
@@ -86,6 +86,10 @@ class QueuedLog(QueueHandler):
         while self._lines.qsize() and time.monotonic() < until:
             time.sleep(_POLL)
         time.sleep(_POLL)  # for the line that is being written
+
+    def _start(self) -> None:
+        self.queue = self._lines = Queue[str](_MOST_LINES)
+        threading.Thread(target=self._write, name="lensbox-log", daemon=True).start()
 
     def _write(self) -> None:
         """Write lines without a lock or a buffer: at a fork, the new process would get them as they are."""

@@ -82,12 +82,12 @@ class Group:
         number = next(number for number in itertools.count() if number not in slots)
         slots.add(number)
         slot, name = f"engine-{number}", self._engine_name(address.device)
-        return Child(name, slot, partial(self._launch, slot, address), self._take, model=self.name)
 
-    def _launch(self, slot: str, address: EngineAddress) -> Any:
-        settings, content = self._plan.settings, self.content
-        main = partial(engine_process.main, settings, self.name, address, content, self._folder)
-        return fork("lensbox-engine", slot, settings, main, content.file)
+        def launch() -> Any:
+            arguments = self._plan.settings, self.name, address, self.content, self._folder
+            return fork("lensbox-engine", slot, partial(engine_process.main, *arguments), self.content.file)
+
+        return Child(name, slot, launch, self._take, model=self.name)
 
     def _engine_name(self, device: str) -> str:
         return f"the engine of {self.name or self.content.path.name} version {self.version} on {device}"

@@ -51,7 +51,7 @@ def run(
 
         def launch(slot: str) -> Any:
             main = partial(frontend_process.main, settings, keys, models.front_ends.table, listener)
-            return fork("lensbox-http", slot, settings, main, listener.fileno())
+            return fork("lensbox-http", slot, main, listener.fileno())
 
         for number in range(1, 1 + (settings.frontends or 1)):
             slot = f"frontend-{number}"

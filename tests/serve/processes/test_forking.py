@@ -13,11 +13,10 @@ from waiting import PATIENCE
 # In a process of its own, because pytest's has threads.
 _BEGIN = """
 import json, os, signal, time
-from pathlib import Path
+from lensbox.serve.observability.logs import start_log
 from lensbox.serve.processes.forking import fork
-from lensbox.serve.settings import Settings
-settings = Settings(Path("unused"))
-started = lambda main: fork("lensbox-test", "test-0", settings, main)
+start_log("info", "text")
+started = lambda main: fork("lensbox-test", "test-0", main)
 """
 
 
