@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import gc
 import logging
 import os
 import re
@@ -74,6 +75,7 @@ def _run(settings: Settings) -> None:
         # OpenMP reads this when torch is imported. By default its waiting threads spin: beside busy programs,
         # one inference then takes seconds.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        gc.disable()  # runs during the imports find nothing; later ones would copy what processes share
         # Imported here: `--help` has no use for it, and signals are handled meanwhile.
         try:
             from lensbox.serve.engine.devices import for_this_machine
@@ -83,6 +85,8 @@ def _run(settings: Settings) -> None:
         except (ImportError, OSError) as error:  # a shared library is missing, or does not fit
             raise StartupError(f"cannot import what the service needs: {error}") from error
 
+        gc.freeze()
+        gc.enable()
         settings, devices = for_this_machine(settings)
         supervisor.run(settings, devices, listener, shutdown, keys)
 

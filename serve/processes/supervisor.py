@@ -9,7 +9,6 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
-from lensbox.common.machine import exempt_objects
 from lensbox.serve.folders import service_folder
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.files import Catalogue
@@ -63,7 +62,6 @@ def run(
             pipes = [child.pipe for child in models.children if child.pipe is not None]
             wait(pipes, _BUSY_TICK if models.is_busy else _TICK)
 
-        exempt_objects()  # so that no collection unshares the pages of forked processes
         try:
             models.start()
             while not asked:
