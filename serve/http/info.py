@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from swagger_ui_bundle import swagger_ui_path  # type: ignore[import-untyped]
 
 from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import Health, ModelMetadata
@@ -184,7 +184,8 @@ async def docs_file(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in ("swagger-ui-bundle.js", "swagger-ui.css"):
         raise ApiError(404, "not_found", f"Swagger UI has no file {shortened(name)}")
-    return FileResponse(swagger_ui_path / name, headers=_CACHING)
+    # Only the files of the package: they are the newest Swagger UI, which OpenAPI 3.1 needs.
+    return FileResponse(str(files("fastapi_offline") / "static" / name), headers=_CACHING)
 
 
 async def page(_: Request) -> Response:

@@ -11,7 +11,9 @@ export class Card {
     const remove = this.element.querySelector("button");
     remove.setAttribute("aria-label", `Remove ${name}`);
     remove.addEventListener("click", () => {
+      const next = this.element.nextElementSibling ?? this.element.previousElementSibling;
       this.element.remove();
+      (next?.querySelector("button") ?? document.getElementById("files")).focus(); // the keyboard stays here
       onRemove();
     });
   }

@@ -26,6 +26,7 @@ async function connect() {
     if (element("model").value !== chosen) return; // another was chosen meanwhile
     model = described;
   } catch (problem) {
+    model = null;
     fail(problem);
     element("about").textContent = problem.message;
     if ([0, 429, 503].includes(problem.status)) setTimeout(connect, RECONNECT);
@@ -41,18 +42,26 @@ async function connect() {
   sendAll();
 }
 
-/** Show the field for an API key if the service wants one. */
-function fail(problem) {
-  if (problem.status !== 401) return;
-  element("key").hidden = false;
-  element("key-value").focus();
+/** Show the field for an API key if the service wants one. Connect again if the service is gone. */
+async function fail(problem) {
+  if (problem.status === 401) {
+    element("key").hidden = false;
+    element("key-value").focus();
+  }
+  if (problem.status === 0 && model !== null) {
+    await askModels().catch(() => { // else only this request failed, at a proxy perhaps
+      if (model === null) return; // another request has seen the same
+      model = null;
+      connect();
+    });
+  }
 }
 
 /** Show the detections of a file in a card. */
 async function find(card, file) {
   if (model === null) throw new Error("The service is not connected yet.");
   const start = performance.now();
-  const answer = await detect(model.service.model, file, thresholds);
+  const answer = await detect(model.service.model, file, thresholds, model.service.limits.max_body_bytes);
   const extras = model?.extras ?? {};
   const points = Object.keys(extras).filter((name) => extras[name].kind === "points");
   card.show(answer, model?.classes ?? [], points, performance.now() - start);
@@ -104,12 +113,13 @@ async function sendAll(cards = files.keys()) {
   if (isSending || model === null) return;
   isSending = true;
   for (const card of waiting) { // also reaches cards that are added meanwhile
+    if (model === null) break; // the service is gone: `connect` sends all files again
     waiting.delete(card);
     try {
       await find(card, files.get(card));
     } catch (problem) {
       card.fail(problem);
-      fail(problem);
+      await fail(problem);
     }
   }
   isSending = false;

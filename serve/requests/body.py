@@ -111,7 +111,7 @@ async def receive(request: Request, most: int, time: TimeLimit, settings: Settin
         raise ApiError(415, "unsupported_encoding", f"{rule}, got {shortened(encoding)}")
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > most:  # the parser has checked that the value is a number
-        raise _too_large(most, f"a Content-Length of {declared}")
+        raise _too_large(most, declared)
     time.set(settings.body_timeout, for_body=True)
     body: Body = b""
     is_whole = False

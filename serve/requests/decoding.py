@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ _SIGNATURES: tuple[tuple[int, bytes, str, Callable[[Any], PIL.Image.Image] | Non
     (0, b"%PDF", "PDF", None),
     (0, b"<svg", "SVG", None),
 )
-_LONGEST_NAME = 256  # bytes; a shorter text may be the name of a file
+_LONGEST_NAME = 256  # bytes; a shorter text may be a name, sent in place of the file
 _SUPPORTED = ", ".join(name for _, _, name, reader in _SIGNATURES if reader)
 
 Returned = TypeVar("Returned")
@@ -140,5 +141,7 @@ def _reader(file: bytes) -> Callable[[Any], PIL.Image.Image]:
             return reader
     got = f"{len(file)} bytes that begin with {shortened(file[:8])}"
     if len(file) <= _LONGEST_NAME and file.isascii() and (text := file.decode("ascii").strip()).isprintable():
-        got = f"the text {shortened(text)}; curl sends a file with --data-binary @photo.jpg"
+        got = f"the text {shortened(text)}"
+        if re.search(r"\.\w+$", text):
+            got += "; curl sends a file with --data-binary @photo.jpg"
     raise ApiError(400, "undecodable_image", f"the image must be one of {_SUPPORTED}, got {got}")

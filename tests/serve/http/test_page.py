@@ -154,6 +154,59 @@ def test_asks_again_with_moved_thresholds_and_shows_errors(page: "Page", photo: 
 
 
 @pytest.mark.browser
+def test_connects_again_and_sends_all_files_again(page: "Page", photo: Path) -> None:
+    page.locator("#files").set_input_files([photo, photo])
+    expect(page.locator("figure p")).to_have_text([re.compile("1 found")] * 2)
+    page.route("**/v1/**", lambda route: route.abort())
+    page.locator("#score").fill("0.99")
+    expect(page.locator("#about")).to_have_text("The service cannot be reached.")
+    expect(page.locator("figure p").last).to_have_text("The service cannot be reached.")
+    page.unroute("**/v1/**")
+    expect(page.locator("#about")).to_have_text("face_detector version 1 · on cpu")
+    expect(page.locator("figure p")).to_have_text([re.compile("Nothing found")] * 2)
+
+    page.route("**/detect?*", lambda route: route.abort())  # the service itself is there
+    page.locator("#score").fill("0.5")
+    expect(page.locator("figure p")).to_have_text(["The service cannot be reached."] * 2)
+    expect(page.locator("#about")).to_have_text("face_detector version 1 · on cpu")
+
+
+@pytest.mark.browser
+def test_sends_no_file_above_the_limit_and_says_which_files_cannot_be_read(
+    page: "Page", photo: Path, tmp_path: Path
+) -> None:
+    large, gone = tmp_path / "large.jpg", tmp_path / "gone.jpg"
+    large.write_bytes(photo.read_bytes() + bytes(17_000_000))
+    gone.write_bytes(photo.read_bytes())
+    page.locator("#files").set_input_files([large, gone])
+    texts = page.locator("figure p")
+    expect(texts).to_have_text([re.compile("1 found"), "The file must have at most 2.1 MB, got 17.1 MB."])
+    gone.unlink()
+    page.locator("#score").fill("0.5")
+    expect(texts.first).to_have_text("The file cannot be read.")
+
+
+@pytest.mark.browser
+def test_removes_pictures_by_keyboard(page: "Page", photo: Path) -> None:
+    page.locator("#files").set_input_files([photo, photo])
+    page.get_by_role("button", name="Remove grace_hopper.jpg").first.focus()
+    for left in (1, 0):
+        page.keyboard.press("Enter")
+        expect(page.locator("figure")).to_have_count(left)
+    expect(page.locator("#files")).to_be_focused()
+
+
+@pytest.mark.browser
+def test_documentation_lists_every_endpoint_of_the_document(page: "Page", service: httpx.Client) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto("/docs")
+    operations = sum(len(path) for path in service.get("/openapi.json").json()["paths"].values())
+    expect(page.locator(".opblock")).to_have_count(operations)
+    assert all(url.startswith((str(service.base_url), "data:")) for url in asked)  # nothing of other hosts
+
+
+@pytest.mark.browser
 def test_chooses_one_of_several_models(
     browser: "Browser", shipped_path: Path, photo: Path, tmp_path: Path
 ) -> None:

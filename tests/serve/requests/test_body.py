@@ -47,14 +47,15 @@ _QUERIES = [
     ("a=1", "unknown field `a` .known: score_threshold, .*"),
 ]
 _DETECT = [
-    (_raw(b"hello"), 400, "undecodable_image", "got the text 'hello'; curl sends a file with --data-binary"),
+    (_raw(b"a.jpg"), 400, "undecodable_image", "got the text 'a.jpg'; curl sends a file with --data-binary"),
+    (_raw(b"hello. no"), 400, "undecodable_image", "GIF, got the text 'hello. no'"),
     (_raw(b"\0\0\0\x1cftypheic"), 415, "unsupported_format", "one of JPEG, PNG, .*, got HEIF"),
     (_raw(b""), 400, "empty_body", "got 0 bytes"),
     ({"files": {"image": b""}}, 400, "empty_image", "got 0 bytes"),
     (_raw(b"x", Content_Encoding="gzip"), 415, "unsupported_encoding", "must be identity, got 'gzip'"),
     (_raw(b"x", Content_Encoding="identity, gzip"), 415, "unsupported_encoding", "got 'identity, gzip'"),
     (_raw(b"x", Content_Encoding="Identity"), 400, "undecodable_image", "one of JPEG"),
-    (_raw(bytes(_MOST + 1)), 413, "body_too_large", f"at most {_MOST} bytes, got a Content-Length of"),
+    (_raw(bytes(_MOST + 1)), 413, "body_too_large", f"at most {_MOST} bytes, got {_MOST + 1}"),
     ({"content": iter([bytes(_MOST + 1)])}, 413, "body_too_large", f"at most {_MOST} bytes, got at least"),
     (_raw(bytes(_MOST)), 400, "undecodable_image", "one of JPEG"),  # no byte too many
     ({"content": iter([bytes(_MOST)])}, 400, "undecodable_image", "one of JPEG"),
