@@ -1,5 +1,6 @@
 """ONNX files: the model of `detect`, run by onnxruntime on the CPU."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,8 @@ def onnx_session(data: bytes, name: str, threads: int) -> Any:
     threads: number of CPU threads for one batch. name: of the file, for messages. Raise ArtifactError if
     onnxruntime is not installed or rejects the model.
     """
+    # onnxruntime 1.29 and newer report models and machine to their maker, unless told before their import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ImportError as error:

@@ -35,6 +35,8 @@ const OrtApiBase& open_library() {
   const char* const variable = std::getenv(kEnvironmentVariable);
   const bool is_given = variable != nullptr && *variable != '\0';
   const fs::path library = is_given ? fs::absolute(variable) : fs::path(kName);
+  // onnxruntime 1.29 and newer report models and machine to their maker, unless told before they start.
+  setenv("ORT_DISABLE_TELEMETRY", "1", /*overwrite=*/0);
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const function = handle == nullptr ? nullptr : dlsym(handle, "OrtGetApiBase");
   if (function == nullptr) fail_to_open(library, dlerror());

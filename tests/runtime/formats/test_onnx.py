@@ -1,12 +1,14 @@
-"""ONNX files: the device, and the needed package.
+"""ONNX files: the device, the needed package, and no reports to onnxruntime's maker.
 
 `tests/runtimes/test_formats.py` has changed files.
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import built_runner
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import load_artifact
@@ -22,3 +24,12 @@ def test_a_missing_package_is_named(onnx_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ArtifactError, match=r"onnx is .*onnxruntime: pip install 'lensbox\[onnx\]'"):
         load_artifact(onnx_path)
+
+
+@pytest.mark.parametrize("is_runner", [False, pytest.param(True, marks=pytest.mark.onnx_runner)])
+def test_reports_nothing_to_onnxruntimes_maker(onnx_path: Path, tmp_path: Path, is_runner: bool) -> None:
+    load = "import sys; from lensbox.runtime import load_artifact; load_artifact(sys.argv[1])"
+    program = [built_runner(), "selftest", "--artifact"] if is_runner else [sys.executable, "-c", load]
+    # onnxruntime keeps an ID of the machine in HOME. Where CI is set, it reports nothing: CI is not passed.
+    subprocess.run([*program, onnx_path], env={"HOME": str(tmp_path)}, check=True)
+    assert not [*tmp_path.iterdir()]
