@@ -81,11 +81,13 @@ demo: $(BIN)/.tools
 	@$(MAKE) --no-print-directory -j2 $(RUNNER) $(ARTIFACT) $(PHOTOGRAPHS)/.installed
 	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python examples/demo.py --runner $(RUNNER) --artifact $(ARTIFACT)
 
-# One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
-# has the order of the files. pip leaves a core free for the C++ unit tests: their compiler, and their run.
+# One worker per core; three for two cores without the exhaustive tests, as many tests wait for a service. The tests of a
+# file stay in one worker, since they share artifacts and services; tests/conftest.py has the order of the files. pip leaves
+# a core free for the C++ unit tests: their compiler, and their run.
 test test-all: $(BIN)/.tools
 	@$(MAKE) --no-print-directory -j2 unit-tests $(BIN)/.test
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not exhaustive")
+	$(BIN)/pytest --dist loadfile --no-loadscope-reorder \
+	  $(if $(filter test,$@),-n $$(( $$(nproc) * 3 / 2 )) -m "not exhaustive",-n auto)
 
 unit-tests: runner
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
