@@ -90,22 +90,22 @@ class JobQueue:
             self.images += entry.images
 
     def take(
-        self, most_images: int, running: int = 0, least_images: int = 1, prepared: bool = False
+        self, most_images: int, running: int = 0, least_images: int = 1, only_prepared: bool = False
     ) -> list[Entry]:
         """Return the next batch: jobs of one group with up to `most_images` images. Fail late jobs.
 
         running: number of images that are taken and not finished. Jobs with a preparation share these and the
         queued ones equally between two batches, so that one is prepared while the other is computed: clients
         send again when they are answered, and one large batch would stay one. least_images: return nothing if
-        the batch would have fewer. prepared: and if the first job has no preparation.
+        the batch would have fewer. only_prepared: and if its jobs have no preparation.
         """
         now = time.monotonic()
         with self._lock:
             gone = [entry for entry in self._entries if entry.is_cancelled or entry.deadline < now]
             self._remove(gone)
             batch = self._batch(most_images, running)
-            is_late = prepared and batch and not batch[0].job.prepares
-            if is_late or sum(entry.images for entry in batch) < least_images:
+            must_wait = only_prepared and batch and not batch[0].job.prepares
+            if must_wait or sum(entry.images for entry in batch) < least_images:
                 batch = []
             self._remove(batch)
             for entry in batch:

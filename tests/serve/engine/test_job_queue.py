@@ -90,3 +90,12 @@ def test_small_batches_wait_for_more_jobs(entries: list[Any], running: int, expe
     queue = _queue(entries)
     found = queue.take(64, running, least_images=16)
     assert found == [entry for entry in entries if isinstance(entry.job, CodedJob)][:expected]
+
+
+def test_jobs_without_a_preparation_wait_for_the_model() -> None:
+    """A batch of them is taken once the model is free, and has all that came until then."""
+    plain = [_entry(), _entry()]
+    queue = _queue([*plain, *_coded(3)])
+    assert (queue.take(64, only_prepared=True), len(queue)) == ([], 5)
+    assert queue.take(64) == plain
+    assert len(queue.take(64, only_prepared=True)) == 3
