@@ -338,11 +338,8 @@ class Client:
         if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")):
             stream = facts["return_value"]
             send = in_time(stream.write)
-            stream.read, stream.write, stream.start_tls = (
-                in_time(stream.read),
-                write,
-                in_time(stream.start_tls),
-            )
+            stream.read, stream.start_tls = in_time(stream.read), in_time(stream.start_tls)
+            stream.write = write
 
 
 def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
